@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 const PAGE: &str = "docs/protocol.md";
 
+/// Where tests are, in real and in virtual time.
+const TESTS: [&str; 3] = ["tests", "test-support/tests", "simulation/tests"];
+
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
@@ -55,7 +58,8 @@ fn files(directories: &[&str]) -> Vec<File> {
 
 /// All that may cite a page: the code, the tests and the other pages.
 fn all_files() -> Vec<File> {
-    let mut all = files(&["src", "tests", "test-support", "test-server", "examples", "docs"]);
+    let mut all =
+        files(&["src", "tests", "test-support", "test-server", "simulation/tests", "examples", "docs"]);
     for entry in std::fs::read_dir(root()).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "md") {
@@ -133,7 +137,7 @@ fn exists(name: &str, tests: &[File], sources: &[File]) -> bool {
 /// Every rule names the tests that show it.
 #[test]
 fn the_tests_that_the_rules_name_exist() {
-    let (page, tests, sources) = (read(PAGE), files(&["tests", "test-support/tests"]), files(&["src"]));
+    let (page, tests, sources) = (read(PAGE), files(&TESTS), files(&["src"]));
     let mut named = 0;
     for rule in page.split("<a id=\"").skip(1) {
         let anchor = rule.split('"').next().unwrap();
@@ -149,7 +153,7 @@ fn the_tests_that_the_rules_name_exist() {
 /// What RELIABILITY.md promises, and what the comparisons with others claim, names the tests that show it.
 #[test]
 fn the_tests_that_the_promises_name_exist() {
-    let tests = files(&["tests", "test-support/tests"]);
+    let tests = files(&TESTS);
     let is_name = |word: &&str| word.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_' | ':'));
     for (page, least) in [("RELIABILITY.md", 30), ("docs/redlock.md", 12), ("docs/redisson.md", 0)] {
         let text = read(page);
@@ -164,7 +168,9 @@ fn the_tests_that_the_promises_name_exist() {
 /// A number says nothing to a reader who has no list of them, and changes when the list does.
 #[test]
 fn rules_are_cited_by_their_anchors() {
-    for file in files(&["src", "tests", "test-support", "test-server", "examples", "docs"]) {
+    for file in
+        files(&["src", "tests", "test-support", "test-server", "simulation/tests", "examples", "docs"])
+    {
         for (number, line) in file.text.lines().enumerate() {
             let words: Vec<&str> = line.split([' ', '_', '(', '[']).collect();
             let by_number = words.windows(2).any(|pair| {

@@ -1,5 +1,7 @@
 //! Outages that are shorter than the lease cost no lock (docs/protocol.md#spare-connection): the longest that
 //! RELIABILITY.md promises, 0.45 T, for clients in every phase between two heartbeats.
+//! This outage is in real time, since whether a server accepts connections is asked by a thread that blocks (a probe), which
+//! no simulation has. The others are in virtual time: `simulation/tests/scenarios/short_outages.rs`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};
@@ -7,7 +9,7 @@ use std::time::{Duration, Instant};
 use test_support::in_process::session;
 use test_support::{Steadiness, within};
 use zookeeper_recipes::{Client, ConnectionState, InterProcessMutex, LockGuard, RetryPolicy};
-use zookeeper_test_server::{Direction, Match, Op, Server};
+use zookeeper_test_server::{Match, Op, Server};
 
 /// How many clients hold a lock each.
 const CLIENTS: u32 = 8;
@@ -85,26 +87,6 @@ async fn costs_no_lock(session_timeout: Duration, outage: impl AsyncFn(&Server, 
     }
 }
 
-/// Every connection is refused.
-async fn refused(server: &Server, _: &[i64], end: Instant) {
-    server.stop();
-    // How long it takes is what is tested.
-    tokio::time::sleep_until(end.into()).await;
-    server.restart().unwrap();
-}
-
-/// Connections come about, and the server says nothing.
-async fn silent(server: &Server, sessions: &[i64], end: Instant) {
-    for session in sessions {
-        server.stall(*session, Direction::Both);
-    }
-    // How long it takes is what is tested.
-    tokio::time::sleep_until(end.into()).await;
-    for session in sessions {
-        server.resume(*session);
-    }
-}
-
 /// Every connection is refused for a while, and then the server takes its time for each session, as one does to which
 /// many clients return at once. A try closes the connection of another that waits.
 async fn slow_to_return(server: &Server, _: &[i64], end: Instant) {
@@ -118,24 +100,4 @@ async fn slow_to_return(server: &Server, _: &[i64], end: Instant) {
 #[tokio::test]
 async fn slow_to_return_at_6_s() {
     costs_no_lock(Duration::from_secs(6), slow_to_return).await;
-}
-
-#[tokio::test]
-async fn refused_at_2_s() {
-    costs_no_lock(Duration::from_secs(2), refused).await;
-}
-
-#[tokio::test]
-async fn refused_at_6_s() {
-    costs_no_lock(Duration::from_secs(6), refused).await;
-}
-
-#[tokio::test]
-async fn refused_at_15_s() {
-    costs_no_lock(Duration::from_secs(15), refused).await;
-}
-
-#[tokio::test]
-async fn silent_at_6_s() {
-    costs_no_lock(Duration::from_secs(6), silent).await;
 }

@@ -516,9 +516,8 @@ fn files_below(directory: &str) -> Vec<PathBuf> {
 #[test]
 fn a_sleep_in_a_test_says_why() {
     let mut sleeps = 0;
-    for path in
-        ["tests", "test-support", "test-server/tests"].iter().flat_map(|directory| files_below(directory))
-    {
+    let directories = ["tests", "test-support", "test-server/tests", "simulation/tests"];
+    for path in directories.iter().flat_map(|directory| files_below(directory)) {
         if path.extension().is_none_or(|extension| extension != "rs") {
             continue;
         }

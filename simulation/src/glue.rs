@@ -45,11 +45,19 @@ pub fn install() {
 pub const PORT: u16 = 2181;
 
 #[derive(Debug)]
-pub struct Port(Option<TcpListener>);
+pub struct Port {
+    number: u16,
+    /// `None` while the server is stopped.
+    listener: Option<TcpListener>,
+}
 
 impl Port {
     pub fn open() -> Self {
-        Self(Some(TcpListener::bind(PORT)))
+        Self::at(PORT)
+    }
+
+    pub fn at(number: u16) -> Self {
+        Self { number, listener: Some(TcpListener::bind(number)) }
     }
 }
 
@@ -57,22 +65,22 @@ impl Listener for Port {
     type Stream = TcpStream;
 
     fn addr(&self) -> io::Result<SocketAddr> {
-        Ok((Ipv4Addr::LOCALHOST, PORT).into())
+        Ok((Ipv4Addr::LOCALHOST, self.number).into())
     }
 
     async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
-        match &self.0 {
+        match &self.listener {
             Some(listener) => listener.accept().await,
             None => std::future::pending().await,
         }
     }
 
     fn stop(&mut self) {
-        self.0 = None;
+        self.listener = None;
     }
 
     fn restart(&mut self) -> io::Result<()> {
-        self.0 = Some(TcpListener::bind(PORT));
+        self.listener = Some(TcpListener::bind(self.number));
         Ok(())
     }
 

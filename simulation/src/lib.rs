@@ -8,5 +8,6 @@ pub mod glue;
 pub mod held;
 pub mod plan;
 pub mod report;
+pub mod scenario;
 pub mod world;
 pub mod worlds;

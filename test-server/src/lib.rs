@@ -59,6 +59,8 @@ mod members;
 mod server;
 mod sessions;
 mod signal;
+#[cfg(simulation)]
+pub mod simulated;
 mod state;
 mod tree;
 mod txn;

@@ -326,6 +326,10 @@ impl Builder {
     /// # Errors
     /// If the port cannot be bound, or the thread cannot be started.
     pub fn start(self) -> io::Result<Server> {
+        #[cfg(simulation)]
+        if let Some(server) = crate::simulated::start(&self) {
+            return server;
+        }
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (mut server, main) = {
             let _entered = runtime.enter();

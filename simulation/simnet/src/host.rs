@@ -98,19 +98,29 @@ pub fn current() -> Option<Arc<Host>> {
     CURRENT.with(|current| current.borrow().clone())
 }
 
+/// What was the current thread before [`enter`], and is again when this is dropped.
+#[derive(Debug)]
+pub struct Entered(Option<Arc<Host>>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let before = self.0.take();
+        drop(CURRENT.with(|current| current.replace(before)));
+    }
+}
+
+/// Makes a thread the current one.
+#[must_use]
+pub fn enter(host: &Arc<Host>) -> Entered {
+    Entered(CURRENT.with(|current| current.replace(Some(Arc::clone(host)))))
+}
+
 /// Polls something on a thread, unless that is frozen.
 pub fn poll_on(host: &Arc<Host>, context: &mut Context<'_>, task: &mut dyn FnMut(&mut Context<'_>)) {
     if host.stops(context) {
         return;
     }
-    struct Back(Option<Arc<Host>>);
-    impl Drop for Back {
-        fn drop(&mut self) {
-            let before = self.0.take();
-            drop(CURRENT.with(|current| current.replace(before)));
-        }
-    }
-    let _back = Back(CURRENT.with(|current| current.replace(Some(Arc::clone(host)))));
+    let _entered = enter(host);
     task(context);
 }
 

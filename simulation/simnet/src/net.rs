@@ -73,6 +73,7 @@ pub struct Net {
     listeners: Mutex<BTreeMap<u16, mpsc::UnboundedSender<(TcpStream, SocketAddr)>>>,
     links: Mutex<BTreeMap<String, Arc<Link>>>,
     pub messages: std::sync::atomic::AtomicU64,
+    next_port: std::sync::atomic::AtomicU16,
 }
 
 impl Net {
@@ -83,11 +84,20 @@ impl Net {
             listeners: Mutex::default(),
             links: Mutex::default(),
             messages: Default::default(),
+            next_port: 3000.into(),
         })
     }
     pub fn enter(net: Option<Arc<Self>>) {
         let before = NET.with(|cell| cell.replace(net));
         drop(before);
+    }
+    /// Whether this thread has a network.
+    pub fn is_here() -> bool {
+        NET.with(|cell| cell.borrow().is_some())
+    }
+    /// A port that no other call answers.
+    pub fn free_port(&self) -> u16 {
+        self.next_port.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     }
     pub fn current() -> Arc<Self> {
         NET.with(|cell| cell.borrow().clone()).expect("no simulation on this thread")

@@ -1,8 +1,11 @@
 //! Runs a future to its end in virtual time, on a thread of its own.
 
 use std::future::Future;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::host::{self, Host};
 use crate::interpose;
 use crate::net::Net;
 
@@ -53,6 +56,40 @@ pub fn real_now() -> Duration {
     Duration::new(ts.tv_sec as u64, ts.tv_nsec as u32)
 }
 
+fn runtime(seed: u64) -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true);
+    #[cfg(tokio_unstable)]
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
+    #[cfg(not(tokio_unstable))]
+    let _ = seed;
+    builder.build().unwrap()
+}
+
+/// Runs a future on this thread, as a host's, in virtual time and a network of its own. The thread-locals are what they
+/// were: a seed does not replay it.
+pub fn here<T>(seed: u64, host: &Arc<Host>, net: impl FnOnce(&Net), future: impl Future<Output = T>) -> T {
+    let mut seeds = Rng::new(seed);
+    interpose::begin(seeds.number());
+    let runtime = runtime(seeds.number());
+    Net::enter(Some(Net::new(seeds.fork())));
+    net(&Net::current());
+    // What is spawned without a host is that host's, too.
+    let entered = host::enter(host);
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            interpose::follow_tokio();
+            future.await
+        })
+    }));
+    interpose::unfollow();
+    drop(runtime);
+    drop(entered);
+    Net::enter(None);
+    interpose::end();
+    outcome.unwrap_or_else(|panic| panic::resume_unwind(panic))
+}
+
 /// Runs `make(rng)` on a fresh thread: thread-locals (the keys of `RandomState`, seeds of generators) begin anew.
 pub fn run<F, T>(
     seed: u64,
@@ -68,11 +105,7 @@ where
             let mut seeds = Rng::new(seed);
             interpose::begin(seeds.number());
             before();
-            let mut builder = tokio::runtime::Builder::new_current_thread();
-            builder.enable_time().start_paused(true);
-            #[cfg(tokio_unstable)]
-            builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seeds.number().to_le_bytes()));
-            let runtime = builder.build().unwrap();
+            let runtime = runtime(seeds.number());
             let net = Net::new(seeds.fork());
             Net::enter(Some(net));
             let result = runtime.block_on(async {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use simulation::scenario::tokio;
 use test_support::in_process::{
     self, DIRECTORY, calm, connect, connect_as, eager, enqueue, mutex, read_write, session, start, until,
 };

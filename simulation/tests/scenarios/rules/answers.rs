@@ -8,6 +8,7 @@ use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, TryLockError};
 use zookeeper_test_server::{Cut, Direction, Gate, Loss, Match, NodeKind, Op, Server};
 
+use simulation::scenario::tokio;
 use test_support::in_process::{
     DIRECTORY, assert_clean, calm, connect, connect_as, connect_with, eager, enqueue, fair, granted, hold,
     mutex, narrow, queue, read_write, session, start, timed_out, until,

@@ -1,11 +1,11 @@
 //! A multi-lock that is stopped, or cut off, leaves nothing behind, wherever it is:
 //! docs/protocol.md#multi-lock at every point at which it can be, with every fault. The points are held by
 //! gates, so each is reached for certain.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::task::Poll;
 use std::time::Duration;
 
+use simulation::scenario::tokio;
 use test_support::in_process::{
     Acquired, HOUR, calm, connect_as, eager, queue_at, session, start_empty, until,
 };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, ReleaseError, RetryPolicy};
 use zookeeper_test_server::{CreateMode, LogKind, Loss, Match, Op, Server};
 
+use simulation::scenario::tokio;
 use test_support::in_process::{
     DIRECTORY, assert_clean, calm, connect_as, connect_with, eager, enqueue, granted, hold, logged, mutex,
     queue, session, start, until,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use zookeeper_recipes::{Acl, AcquireError, Client, InterProcessMutex, RetryPolicy, TryLockError};
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Match, Op};
 
+use simulation::scenario::tokio;
 use test_support::in_process::{
     DIRECTORY, Waiter, assert_clean, calm, connect_as, connect_with, enqueue, granted, hold, logged, mutex,
     queue, session, start, until,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use zookeeper_recipes::{AcquireError, Client, NodePath, ReleaseError, TryLockError};
 use zookeeper_test_server::{Fault, Match, Op, Server};
 
+use simulation::scenario::tokio;
 use test_support::in_process::{
     DIRECTORY, assert_clean, connect, enqueue, fair, granted, hold, mutex, queue, session, start, timed_out,
     until,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use zookeeper_recipes::{BuildError, InterProcessMutex};
 use zookeeper_test_server::CreateMode;
 
+use simulation::scenario::tokio;
 use test_support::in_process::{
     self, DIRECTORY, assert_clean, connect, enqueue, granted, mutex, queue, session, start, until,
 };

@@ -12,6 +12,7 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
+use simulation::scenario::tokio;
 use test_support::in_process::{
     DIRECTORY, assert_clean, calm, connect_with, enqueue, granted, most_nodes, mutex, narrow, queue, session,
     start, until,

@@ -1,9 +1,9 @@
 //! What becomes of a semaphore's permits when something fails: every point of an acquire with every way of
 //! stopping it, lost replies, nodes deleted by other processes, limits that change, permits of other clients.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
+use simulation::scenario::tokio;
 use test_support::in_process::{self, calm, calm_with, connect_as, connect_for, session, until};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;

@@ -1,0 +1,469 @@
+//! The fair lock where things go wrong: hand-overs in memory, places that are kept, waiters of several
+//! clients. The server is in the process and waits at a gate where a test needs a certain moment.
+
+use std::time::Duration;
+
+use simulation::scenario::tokio;
+use test_support::in_process::{
+    Barrier, DIRECTORY, HOUR, calm, calm_with, connect_for, fair, queue, session, until, until_lost,
+};
+use test_support::{SOON, within};
+use tokio_test::{assert_pending, task};
+use zookeeper_recipes::{
+    AcquireError, Client, ConnectionState, InterProcessFairLock, InterProcessMutex, LockState, QueuedLock,
+    RetryPolicy,
+};
+use zookeeper_test_server::{CreateMode, Cut, Match, Op, Server};
+
+fn server() -> Server {
+    let tick = Duration::from_millis(50);
+    let server =
+        Server::builder().tick(tick).min_session_timeout(tick).max_session_timeout(HOUR).start().unwrap();
+    server.create(DIRECTORY, "").unwrap();
+    server
+}
+
+async fn client(server: &Server) -> Client {
+    calm(server).await
+}
+
+/// A place whose attempt waits for its predecessor already.
+async fn place(lock: &InterProcessFairLock) -> QueuedLock {
+    let mut place = within("the place", lock.enqueue()).await.unwrap();
+    // Sent behind the attempt's own list, and answered after it.
+    within("the position", place.position()).await.unwrap();
+    place
+}
+
+/// What was written under the lock is written before the next holder is let in
+/// (docs/protocol.md#transaction): a transaction whose answer was not waited for is decided before, not
+/// after.
+#[tokio::test]
+async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder() {
+    let server = server();
+    server.create("/stock", "1").unwrap();
+    let client = client(&server).await;
+    let barrier = Barrier::new(&client).await;
+    let first = within("the grant", fair(&client).lock()).await.unwrap();
+    let mut second = place(&fair(&client)).await;
+    let gate = server.hold_request(Match::op(Op::Multi).path("/stock"));
+    {
+        let mut commit = Box::pin(first.transaction().set_data("/stock", "0", None).commit());
+        tokio::select! {
+            biased;
+            result = &mut commit => panic!("{result:?}"),
+            () = gate.wait_hit() => {}
+        }
+        // The caller's patience is over.
+    }
+    drop(first);
+    let mut granted = task::spawn(second.lock());
+    assert_pending!(granted.poll());
+    barrier.pass().await;
+    assert_pending!(granted.poll(), "inside, while the first one's transaction may still be committed");
+    assert_eq!(server.node("/stock").unwrap().data, b"1");
+    gate.release();
+    let second = within("the grant", granted).await.unwrap();
+    assert_eq!(server.node("/stock").unwrap().data, b"0");
+    second.release().await.unwrap();
+}
+
+/// The same with the mutex, whose next holder waits for the deletion.
+#[tokio::test]
+async fn a_transaction_that_was_given_up_is_committed_before_the_next_holder_of_a_mutex() {
+    let server = server();
+    server.create("/stock", "1").unwrap();
+    let client = client(&server).await;
+    let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
+    let first = within("the grant", mutex.lock()).await.unwrap();
+    let second = tokio::spawn(mutex.lock());
+    let node = first.node();
+    until(&server, "the waiter", move |view| view.watches_on(&node).len() == 1).await;
+    let gate = server.hold_request(Match::op(Op::Multi).path("/stock"));
+    {
+        let mut commit = Box::pin(first.transaction().set_data("/stock", "0", None).commit());
+        tokio::select! {
+            biased;
+            result = &mut commit => panic!("{result:?}"),
+            () = gate.wait_hit() => {}
+        }
+    }
+    drop(first);
+    assert_eq!(server.node("/stock").unwrap().data, b"1");
+    assert!(!second.is_finished());
+    gate.release();
+    let second = within("the grant", second).await.unwrap().unwrap();
+    assert_eq!(server.node("/stock").unwrap().data, b"0");
+    second.release().await.unwrap();
+}
+
+/// A waiter whose own node was deleted is not let in by its predecessor in memory: it queues again, at the
+/// end.
+#[tokio::test]
+async fn a_waiter_without_a_node_is_not_handed_the_lock() {
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let held = within("the grant", fair(&client).lock()).await.unwrap();
+    let mut robbed = place(&fair(&client)).await;
+    let mut next = place(&fair(&other)).await;
+    let node = queue(&server).remove(1);
+    server.delete(&node).unwrap();
+    held.release().await.unwrap();
+    let next = within("the grant of who is first", next.lock()).await.unwrap();
+    assert_eq!(queue(&server)[0], next.node());
+    until(&server, "another node", |view| view.children(DIRECTORY).len() == 2).await;
+    let mut waits = task::spawn(robbed.lock());
+    assert_pending!(waits.poll());
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    let guard = within("the grant of the other", waits).await.unwrap();
+    assert_ne!(guard.node(), node);
+}
+
+/// The whole directory is deleted by hand while the lock is held here and waited for here; another process
+/// takes it.
+#[tokio::test]
+async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
+    let server = server();
+    let timeout = Duration::from_secs(3);
+    let (client, other) = (connect_for(&server, timeout).await, client(&server).await);
+    let held = within("the grant", fair(&client).lock()).await.unwrap();
+    let mut robbed = place(&fair(&client)).await;
+    for node in queue(&server) {
+        server.delete(&node).unwrap();
+    }
+    let foreign = within("the grant of the other", fair(&other).lock()).await.unwrap();
+    // Noticed by a beat.
+    within("the loss", held.lost()).await;
+    // It queues again.
+    let (node, id) = (foreign.node(), session(&client));
+    until(&server, "the wait behind the other", move |view| view.watches_on(&node) == [id]).await;
+    let mut beside = task::spawn(robbed.lock());
+    assert_pending!(beside.poll(), "two hold");
+    assert!(foreign.is_held());
+    foreign.release().await.unwrap();
+    within("the grant", beside).await.unwrap().release().await.unwrap();
+}
+
+/// No grant, remote or local, while locks are suspended (docs/protocol.md#suspended).
+#[tokio::test]
+async fn nothing_is_granted_while_suspended() {
+    let server = server();
+    let client = client(&server).await;
+    let barrier = Barrier::new(&client).await;
+    let held = within("the grant", fair(&client).lock()).await.unwrap();
+    let mut second = place(&fair(&client)).await;
+    server.refuse_connections(true);
+    assert!(server.cut(session(&client), Cut::Reset));
+    let mut state = client.watch_state();
+    within("the suspension", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    assert_eq!(held.state(), LockState::Suspended);
+    drop(held);
+    let mut granted = task::spawn(second.lock());
+    assert_pending!(granted.poll());
+    barrier.pass().await;
+    assert_pending!(granted.poll());
+    server.refuse_connections(false);
+    within("the grant", granted).await.unwrap().release().await.unwrap();
+}
+
+/// A place that came to the front, and whose session ended before the caller asked for the lock, is no lock.
+#[tokio::test]
+async fn a_place_does_not_hand_out_a_lock_that_is_lost_already() {
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let mut place = place(&fair(&client)).await;
+    let id = session(&client);
+    assert!(server.expire_session(id));
+    let mut state = client.watch_state();
+    within("the next session", state.wait_for(|_| client.session_id().is_some_and(|now| now != id)))
+        .await
+        .unwrap();
+    let rival = within("the grant of the other", fair(&other).lock()).await.unwrap();
+    // It waits anew, at the back, as the documentation says.
+    let granted = tokio::spawn(async move { place.lock().await });
+    let (node, id) = (rival.node(), session(&client));
+    until(&server, "the wait behind the other", move |view| view.watches_on(&node) == [id]).await;
+    assert!(!granted.is_finished() && rival.is_held());
+    rival.release().await.unwrap();
+    assert!(within("the grant", granted).await.unwrap().unwrap().is_held());
+}
+
+/// The same where the node was deleted by hand: the position is not asked of a client that is "closed".
+#[tokio::test]
+async fn a_lost_place_does_not_say_that_the_client_is_closed() {
+    let server = server();
+    let client = connect_for(&server, Duration::from_secs(3)).await;
+    let mut place = place(&fair(&client)).await;
+    let node = queue(&server).remove(0);
+    server.delete(&node).unwrap();
+    let position = within("the position", place.position()).await;
+    assert!(!matches!(position, Err(AcquireError::Closed { .. })), "{position:?}: {:?}", client.state());
+}
+
+/// Asking for a position does not wait for others to give the lock back.
+#[tokio::test]
+async fn a_position_is_answered_though_the_node_was_deleted() {
+    let server = server();
+    let client = client(&server).await;
+    let _held = within("the grant", fair(&client).lock()).await.unwrap();
+    let mut place = place(&fair(&client)).await;
+    let node = queue(&server).remove(1);
+    server.delete(&node).unwrap();
+    let error = within("the answer, while the lock is held", place.position()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::NodeDeleted { .. }) && error.is_retryable(), "{error}");
+}
+
+/// Waiters of one client are in the order in which they came, also in the next session.
+#[tokio::test]
+async fn the_order_among_waiters_of_a_client_outlives_its_session() {
+    const WAITERS: usize = 32;
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let held = within("the grant", fair(&other).lock()).await.unwrap();
+    let mut places = Vec::new();
+    for _ in 0..WAITERS {
+        places.push(place(&fair(&client)).await);
+    }
+    assert!(server.expire_session(session(&client)));
+    until(&server, "the old nodes to go", |view| view.children(DIRECTORY).len() == 1).await;
+    until(&server, "all to be back", |view| view.children(DIRECTORY).len() == WAITERS + 1).await;
+    let mut positions = Vec::new();
+    for place in &mut places {
+        positions.push(within("a position", place.position()).await.unwrap());
+    }
+    held.release().await.unwrap();
+    let mut sorted = positions.clone();
+    sorted.sort_unstable();
+    assert_eq!(positions, sorted, "the order is that of the nodes, and they came in another");
+}
+
+/// The predecessor gave up, and the servers would not delete its node at first; they are asked once more.
+#[tokio::test]
+async fn a_predecessor_that_could_not_be_deleted_is_not_waited_for_for_ever() {
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let held = within("the grant", fair(&other).lock()).await.unwrap();
+    let gives_up = place(&fair(&client)).await;
+    let stuck = queue(&server).remove(1);
+    let mut next = place(&fair(&client)).await;
+    // NoAuth.
+    let refused = server.fail(Match::op(Op::Delete).path(&stuck), -102);
+    drop(gives_up);
+    within("the refusal", refused.wait_hit()).await;
+    client.flush(SOON).await.unwrap();
+    assert!(!queue(&server).contains(&stuck));
+    held.release().await.unwrap();
+    within("the grant", next.lock()).await.unwrap().release().await.unwrap();
+}
+
+/// Creates whose outcome is unknown are looked for together, not each with a list of its own.
+#[tokio::test]
+async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
+    const CROWD: usize = 100;
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let barrier = Barrier::new(&client).await;
+    let held = within("the grant", fair(&other).lock()).await.unwrap();
+    let id = session(&client);
+    // An unknown code says nothing about what was done; the repetition succeeds.
+    let unknown = server.fail(Match::op(Op::Create).session(id).times(CROWD), -999);
+    let waiting: Vec<_> = (0..CROWD).map(|_| tokio::spawn(fair(&client).lock())).collect();
+    until(&server, "all in the queue", |view| view.children(DIRECTORY).len() == CROWD + 1).await;
+    assert_eq!(unknown.hits().len(), CROWD);
+    // Their creates are answered, and with the next list so are their lists.
+    for _ in 0..2 {
+        fair(&client).participants().await.unwrap();
+    }
+    barrier.pass().await;
+    server.reset_counters();
+    // All leave before any request that this leads to is answered.
+    let gate = server.hold_request(Match::any().session(id));
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    for attempt in waiting {
+        drop(attempt.await);
+    }
+    within("a request", gate.wait_hit()).await;
+    barrier.pass().await;
+    gate.release();
+    client.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [held.node()]);
+    // One for the creates that came to cleanup first, one for all others, and one for attempts that were told
+    // that the one before them had left, and left themselves then.
+    let lists = server.counters().requests_of(id, Op::GetChildren);
+    assert!(lists <= 3, "{lists} lists for {CROWD} creates");
+}
+
+/// A place whose client has been closed, or whose runtime has gone, returns an error, however it is asked.
+#[tokio::test]
+async fn a_place_of_a_closed_client_answers_with_an_error() {
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let _held = within("the grant", fair(&other).lock()).await.unwrap();
+    let (mut locked, mut acquired) = (place(&fair(&client)).await, place(&fair(&client)).await);
+    within("the end", client.close()).await.unwrap();
+    // The thread of the session has ended too, most likely: its tasks are gone.
+    let error = within("the position", locked.position()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    let error = within("the answer", locked.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    let error = within("the answer", acquired.acquire(SOON)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+}
+
+/// The nearest own node has let go, but its deletion has to be repeated; another client's node stands
+/// between. There is nothing to be learned from one list after the other.
+#[tokio::test]
+async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_pause() {
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let held = within("the grant", fair(&client).lock()).await.unwrap();
+    let first = held.node();
+    let mut between = place(&fair(&other)).await;
+    let mut behind = place(&fair(&client)).await;
+    // The servers ask for patience (Throttled), a few times.
+    let refused = server.fail(Match::op(Op::Delete).path(&first).times(6), -127);
+    server.reset_counters();
+    drop(held);
+    within("the first refusals", refused.wait_hits(6)).await;
+    let lists = server.counters().requests_of(session(&client), Op::GetChildren);
+    within("the grant", between.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", behind.lock()).await.unwrap().release().await.unwrap();
+    assert!(lists <= 12, "{lists} lists while the deletion was asked for six times");
+}
+
+/// A place whose lock was lost is taken anew. If that is refused, the position says why, and not that a
+/// client is closed that is connected.
+#[tokio::test]
+async fn a_place_that_cannot_be_taken_anew_says_why() {
+    let server = server();
+    let client = client(&server).await;
+    let mut place = place(&fair(&client)).await;
+    let id = session(&client);
+    assert!(server.expire_session(id));
+    let mut state = client.watch_state();
+    within("the next session", state.wait_for(|_| client.session_id().is_some_and(|now| now != id)))
+        .await
+        .unwrap();
+    // NoAuth.
+    let _refused = server.fail(Match::op(Op::Create).path_prefix(DIRECTORY), -102);
+    let error = within("the position", place.position()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoAuth { .. }), "{error} (the client is {:?})", client.state());
+}
+
+/// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can be; the
+/// place in the gate, which the deletion of the old node keeps, is no reason to end it.
+#[tokio::test]
+async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
+    let server = server();
+    let client = connect_for(&server, Duration::from_secs(3)).await;
+    let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(1).build().unwrap();
+    let mut place = place(&lock).await;
+    server.freeze_expiry(true);
+    server.refuse_connections(true);
+    assert!(server.cut(session(&client), Cut::Reset));
+    until_lost(&lock).await;
+    // The time in which the attempt would end or be granted, which nothing but its answer shows.
+    let early = tokio::time::timeout(Duration::from_millis(200), place.lock()).await;
+    server.refuse_connections(false);
+    server.freeze_expiry(false);
+    match early {
+        Ok(Ok(guard)) => panic!("granted as {:?}", guard.state()),
+        Ok(Err(error)) => panic!("the place has ended: {error}"),
+        Err(_) => within("the grant", place.lock()).await.unwrap().release().await.unwrap(),
+    }
+}
+
+/// A place that was used up says so.
+#[tokio::test]
+async fn a_place_that_was_used_up_has_no_position() {
+    let server = server();
+    let client = client(&server).await;
+    let mut place = place(&fair(&client)).await;
+    let guard = within("the grant", place.lock()).await.unwrap();
+    let position = within("the position", place.position()).await;
+    assert!(matches!(position, Err(AcquireError::Closed { .. })), "{position:?}");
+    drop(guard);
+}
+
+/// One refusal is about one request: what else has come of the creates that are settled with it is deleted
+/// all the same, or by the next that lists the directory.
+#[tokio::test]
+async fn one_refusal_does_not_leave_a_whole_group_behind() {
+    const CROWD: usize = 5;
+    let server = server();
+    let policy = RetryPolicy::n_times(0, Duration::from_millis(1));
+    let client = calm_with(&server, policy).await;
+    let id = session(&client);
+    let creates = server.hold_reply(Match::op(Op::Create).session(id).times(CROWD));
+    let attempts: Vec<_> = (0..CROWD).map(|_| tokio::spawn(fair(&client).lock())).collect();
+    until(&server, "the nodes", |view| view.children(DIRECTORY).len() == CROWD).await;
+    // Their own lists fail as well.
+    let _unknown = server.fail(Match::op(Op::GetChildren).session(id).times(4), -999);
+    // The first is settled alone, so this is the barrier of all others.
+    let refused = server.fail(Match::op(Op::Delete).session(id).nth(2), -102);
+    assert!(server.cut(id, Cut::Reset));
+    creates.release();
+    for attempt in attempts {
+        let error = within("the answer", attempt).await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    }
+    within("the refusal", refused.wait_hit()).await;
+    client.flush(SOON).await.unwrap();
+    fair(&client).participants().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    let left = queue(&server).len();
+    assert!(left <= 1, "{left} nodes of {CROWD} stay until the session ends, for one refusal");
+}
+
+/// The order among waiters of a client outlives their session also where the directory goes with their nodes,
+/// as a container does.
+#[tokio::test]
+async fn the_order_outlives_the_directory() {
+    const WAITERS: usize = 400;
+    let server = server();
+    let client = client(&server).await;
+    let mut places = Vec::new();
+    for _ in 0..=WAITERS {
+        places.push(within("a place", fair(&client).enqueue()).await.unwrap());
+    }
+    server.refuse_connections(true);
+    assert!(server.expire_session(session(&client)));
+    until(&server, "the old nodes to go", |view| view.children(DIRECTORY).is_empty()).await;
+    server.delete(DIRECTORY).unwrap();
+    server.refuse_connections(false);
+    until(&server, "all to be back", |view| {
+        view.exists(DIRECTORY) && view.children(DIRECTORY).len() == WAITERS
+    })
+    .await;
+    let mut positions = Vec::new();
+    // Without the first, who had the lock already.
+    for place in &mut places[1..] {
+        positions.push(within("a position", place.position()).await.unwrap());
+    }
+    let overtaken = positions.windows(2).filter(|two| two[0] > two[1]).count();
+    assert_eq!(overtaken, 0, "{positions:?}");
+}
+
+/// Two clients take turns, as several instances do: the watches of their waiters must have room.
+#[tokio::test]
+async fn the_waiters_of_two_clients_that_take_turns_have_room() {
+    const PAIRS: usize = 2_000;
+    let server = server();
+    let (one, two) = (client(&server).await, client(&server).await);
+    let held = within("the grant", fair(&one).lock()).await.unwrap();
+    let (mut places, mut refused) = (Vec::new(), 0);
+    // The other side's nodes, one between each two of ours.
+    for _ in 0..PAIRS {
+        let between = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-");
+        server.create_as(&between, "", CreateMode::EphemeralSequential, session(&two)).unwrap();
+        match within("a place", fair(&one).enqueue()).await {
+            Ok(place) => places.push(place),
+            Err(AcquireError::TooManyWatches { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let queued = places.len();
+    held.release().await.unwrap();
+    assert_eq!(refused, 0, "{refused} refused behind {queued} (5,000 may wait, says the documentation)");
+}

@@ -1,0 +1,881 @@
+//! What a guard knows, against the in-process server and its faults: docs/protocol.md#renewal to
+//! docs/protocol.md#paused-process, and docs/protocol.md#transaction.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use simulation::scenario::tokio;
+use test_support::in_process::{DIRECTORY, hold, mutex, narrow, never_for, session, until};
+use test_support::within;
+use tokio::sync::oneshot;
+use tokio_test::{assert_pending, task};
+use zookeeper_client as zk;
+use zookeeper_recipes::{
+    AcquireError, Client, ClientBuilder, ConnectionState, FencingToken, Heartbeat, InterProcessMutex,
+    LockGuard, LockState, LostReason, Margin, ReleaseError, TransactionError,
+};
+use zookeeper_test_server::{
+    Cut, Direction, Gate, Isolation, LogEntry, LogKind, Loss, Match, Op, Server, Version,
+};
+
+/// A lease lasts two thirds of it, and for half of it after the last beat: longer than a busy machine pauses.
+const T: Duration = Duration::from_millis(4_500);
+/// Where what the first third, or two sixths, of it bring about has to be seen before the lease is over.
+const PATIENT: Duration = Duration::from_secs(9);
+const LONG: Duration = Duration::from_secs(20);
+/// ZooKeeper's error codes.
+const THROTTLED: i32 = -127;
+const UNIMPLEMENTED: i32 = -6;
+
+fn server() -> Server {
+    let tick = Duration::from_millis(50);
+    Server::builder().tick(tick).max_session_timeout(10 * LONG).start().unwrap()
+}
+
+async fn client(server: &Server) -> Client {
+    client_with(server, T, Client::builder()).await
+}
+
+/// A client that waits for the answers of a busy machine.
+async fn client_with(server: &Server, session_timeout: Duration, builder: ClientBuilder) -> Client {
+    let builder = builder.session_timeout(session_timeout).connect_timeout(10 * LONG);
+    within("the session", builder.connect(&server.connect_string())).await.unwrap()
+}
+
+/// A client that beats only when it is connected anew, and does not give up a connection that is silent.
+async fn rarely_beating(server: &Server) -> Client {
+    client_with(server, 10 * LONG, Client::builder()).await
+}
+
+/// With the strict margin, seven tenths of it are left for a slow machine to look at the server after a loss;
+/// with the other one, more than three seconds to connect to another member.
+const SLOW: Duration = Duration::from_secs(6);
+
+fn patient_server() -> Server {
+    Server::builder().tick(Duration::from_millis(50)).max_session_timeout(SLOW).start().unwrap()
+}
+
+async fn slow_client(server: &Server) -> Client {
+    client_with(server, SLOW, Client::builder().margin(Margin::Strict)).await
+}
+
+/// Waits until the guard is in a state that is asked for, looking again whenever the connection state or the
+/// number of requests at the server changes.
+async fn until_state(server: &Server, guard: &LockGuard, wanted: impl Fn(LockState) -> bool + Send + Sync) {
+    let deadline = Instant::now() + LONG;
+    while !wanted(guard.state()) {
+        assert!(Instant::now() < deadline, "{:?}", guard.state());
+        let seen = server.counters().total_requests();
+        // A beat at the latest changes the count, or the short wait ends: the state may change by the clock
+        // alone.
+        server.wait_until(move |view| view.counters().total_requests() != seen, T / 30).await;
+    }
+}
+
+#[tokio::test]
+async fn a_held_lock_is_renewed_by_committed_checks_every_sixth_of_the_timeout() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let start = Instant::now();
+    server.reset_counters();
+    let beats = |n| move |view: zookeeper_test_server::View<'_>| view.counters().requests(Op::Multi) >= n;
+    until(&server, "four beats", beats(4)).await;
+    let per_beat = start.elapsed() / 4;
+    assert!(per_beat > T / 12 && per_beat < T / 3, "a beat every {per_beat:?}");
+    assert_eq!(server.counters().requests(Op::Sync) + server.counters().requests(Op::Exists), 0);
+    until_state(&server, &guard, |state| state == LockState::Held).await;
+    guard.release().await.unwrap();
+    // Nothing is at stake any more. One beat may be under way; that no more come only time shows.
+    let after = server.counters().requests(Op::Multi);
+    never_for(T / 2, &server, "beats, and nothing is held", beats(after + 2)).await;
+}
+
+/// Other writes prove that the session lives, but not that a held node does.
+#[tokio::test]
+async fn a_busy_client_still_checks_its_held_nodes() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
+    server.delete(&guard.node()).unwrap();
+    let mut lost = std::pin::pin!(guard.lost());
+    let checked = async {
+        loop {
+            tokio::select! {
+                biased;
+                lost = &mut lost => break lost,
+                cycle = async { other.acquire(LONG).await.unwrap().release().await } => cycle.unwrap(),
+            }
+        }
+    };
+    assert_eq!(within("a check", checked).await.reason(), LostReason::NodeDeleted);
+}
+
+/// A beat that was sent for two locks comes back after one of them was released: that one is not lost.
+#[tokio::test]
+async fn a_released_lock_is_not_reported_as_deleted() {
+    let server = server();
+    let client = client(&server).await;
+    let first = hold(&client).await;
+    let second = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
+    let gate = server.hold_request(Match::op(Op::Multi));
+    within("the request", gate.wait_hit()).await;
+    server.delete(&first.node()).unwrap();
+    let second_lost = second.lost();
+    let released = tokio::spawn(second.release());
+    gate.release();
+    within("the release", released).await.unwrap().unwrap();
+    assert_eq!(within("the loss", first.lost()).await.reason(), LostReason::NodeDeleted);
+    // The answer that tells the loss of the first has been dealt with when the next one has.
+    within("the list", mutex(&client).participants()).await.unwrap();
+    assert_pending!(task::spawn(second_lost).poll(), "it was released");
+}
+
+#[tokio::test]
+async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_granted() {
+    let cut_off = async |direction| {
+        let server = server();
+        let holder = client_with(&server, PATIENT, Client::builder()).await;
+        let waiter = client_with(&server, PATIENT, Client::builder()).await;
+        let guard = hold(&holder).await;
+        let mut next = tokio::spawn(async move { (hold(&waiter).await, waiter) });
+        until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 2).await;
+
+        server.stall(session(&holder), direction);
+        until_state(&server, &guard, |state| state != LockState::Held).await;
+        assert_eq!(guard.state(), LockState::Suspended);
+        assert!(guard.is_held());
+        let lost = guard.lost();
+        let lost = tokio::select! {
+            biased;
+            lost = within("the loss", lost) => lost,
+            _ = &mut next => panic!("{direction:?}: granted before the loss"),
+        };
+        assert_eq!(lost.reason(), LostReason::LeaseExpired);
+        assert!(!guard.is_held());
+        let (next, _waiter) = within("the grant", next).await.unwrap();
+        assert!(next.fencing_token() > guard.fencing_token());
+        assert!(matches!(guard.reenter(), Err(lost) if lost.reason() == LostReason::LeaseExpired));
+    };
+    tokio::join!(cut_off(Direction::Both), cut_off(Direction::ToServer), cut_off(Direction::ToClient));
+}
+
+/// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but goes on
+/// answering reads (and, if it was the leader, `sync`). The holder is told before the others give its lock
+/// away; with a heartbeat that only reads it is not, which shows that this scenario can tell.
+#[tokio::test]
+async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
+    let is_told = async |isolation, heartbeat| {
+        let server = server();
+        let holder = client_with(&server, T, Client::builder().heartbeat(heartbeat)).await;
+        let waiter = client(&server).await;
+        let guard = hold(&holder).await;
+        let next = mutex(&waiter);
+        let next = tokio::spawn(async move { next.acquire(LONG).await });
+        until(&server, "the queue", |view| view.children(DIRECTORY).len() == 2).await;
+        // It cannot move to a better member.
+        server.refuse_connections(true);
+        server.isolate(session(&holder), isolation);
+        let lost = guard.lost();
+        tokio::select! {
+            biased;
+            _ = lost => true,
+            granted = next => {
+                drop(granted.unwrap().unwrap());
+                !guard.is_held()
+            }
+        }
+    };
+    let told = async |isolation, heartbeat| {
+        assert!(is_told(isolation, heartbeat).await, "{isolation:?} {heartbeat:?}");
+    };
+    // On a busy machine the answers may be late, so that the holder gives its lock up for that; but not always.
+    let fooled = async |isolation, heartbeat| {
+        for _ in 0..5 {
+            if !is_told(isolation, heartbeat).await {
+                return;
+            }
+        }
+        panic!("{isolation:?} {heartbeat:?}");
+    };
+    tokio::join!(
+        told(Isolation::Follower, Heartbeat::Commit),
+        told(Isolation::DeposedLeader, Heartbeat::Commit),
+        told(Isolation::Follower, Heartbeat::Sync),
+        fooled(Isolation::DeposedLeader, Heartbeat::Sync),
+        fooled(Isolation::Follower, Heartbeat::Read),
+    );
+}
+
+/// The same, but the client can reach another member: it moves there in time and keeps its lock.
+#[tokio::test]
+async fn a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
+    let moves = async |isolation| {
+        let server = patient_server();
+        let client = client_with(&server, SLOW, Client::builder()).await;
+        let guard = hold(&client).await;
+        let id = session(&client);
+        server.isolate(id, isolation);
+        // For longer than the lock is believed without a proof, two thirds of it: time that has to pass. On the
+        // way it is suspended too shortly to be seen.
+        never_for(SLOW * 3 / 4, &server, "nothing is looked for", |_| false).await;
+        until_state(&server, &guard, |state| state != LockState::Suspended).await;
+        assert_eq!(guard.state(), LockState::Held, "{isolation:?}");
+        assert_eq!(session(&client), id);
+        guard.release().await.unwrap();
+    };
+    tokio::join!(moves(Isolation::Follower), moves(Isolation::DeposedLeader));
+}
+
+#[tokio::test]
+async fn the_strict_margin_gives_up_earlier() {
+    let server = server();
+    let strict = client_with(&server, PATIENT, Client::builder().margin(Margin::Strict)).await;
+    let guard = hold(&strict).await;
+    let id = session(&strict);
+    server.stall(id, Direction::Both);
+    let cut = Instant::now();
+    within("the loss", guard.lost()).await;
+    let told = Instant::now();
+    let mut proofs = server.log().into_iter().filter(|entry| {
+        let is_write = matches!(entry.op, Op::Create | Op::Multi) && entry.kind == LogKind::Arrived;
+        is_write && entry.session == id && entry.at <= cut
+    });
+    let believed = told - proofs.next_back().unwrap().at;
+    // Three tenths, and not two thirds.
+    assert!(believed < PATIENT * 3 / 5, "{believed:?}");
+}
+
+#[tokio::test]
+async fn a_short_interruption_suspends_and_loses_nothing() {
+    let server = server();
+    let client = client_with(&server, PATIENT, Client::builder()).await;
+    let guard = hold(&client).await;
+    server.stall(session(&client), Direction::ToServer);
+    until_state(&server, &guard, |state| state == LockState::Suspended).await;
+    server.resume(session(&client));
+    until_state(&server, &guard, |state| state == LockState::Held).await;
+    guard.release().await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [] as [&str; 0]);
+}
+
+/// By the clock alone, on a connection that stands.
+#[tokio::test]
+async fn changes_of_state_are_told() {
+    let server = server();
+    let client = client_with(&server, PATIENT, Client::builder()).await;
+    let guard = hold(&client).await;
+    let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
+    assert_eq!(
+        within("the state", guard.state_changed(LockState::Suspended)).await,
+        LockState::Held,
+        "at once"
+    );
+    let throttled = server.fail(Match::op(Op::Multi).always(), THROTTLED);
+    assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
+    // On a busy machine it may be another connection by now.
+    let mut states = client.watch_state();
+    within("the connection", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+    assert_eq!(guard.state(), LockState::Suspended);
+    throttled.remove();
+    // Does not wait for the next beat.
+    within("a proof", other.acquire(LONG)).await.unwrap().release().await.unwrap();
+    assert_eq!(within("the state", guard.state_changed(LockState::Suspended)).await, LockState::Held);
+    server.fail(Match::op(Op::Multi).always(), THROTTLED);
+    assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
+    let lost = LockState::Lost(LostReason::LeaseExpired);
+    assert_eq!(within("the state", guard.state_changed(LockState::Suspended)).await, lost);
+    assert_eq!(within("the state", guard.state_changed(lost)).await, lost, "at once");
+}
+
+/// By the connection, long before a proof would be overdue.
+#[tokio::test]
+async fn an_interruption_and_its_end_are_told() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    let guard = hold(&client).await;
+    server.stop_async().await;
+    assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
+    server.restart_async().await.unwrap();
+    assert_eq!(within("the state", guard.state_changed(LockState::Suspended)).await, LockState::Held);
+    let mut closed = task::spawn(guard.state_changed(LockState::Held));
+    assert_pending!(closed.poll());
+    client.close().await.unwrap();
+    assert_eq!(within("the state", closed).await, LockState::Lost(LostReason::Closed));
+}
+
+/// Counts how often it is woken.
+#[derive(Debug, Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Proofs come several times a second, or thousands of times in a busy client: who waits for a change does
+/// not pay for them.
+#[tokio::test]
+async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
+    const WAITING: usize = 100;
+    let server = server();
+    let client = rarely_beating(&server).await;
+    let guard = hold(&client).await;
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let mut context = Context::from_waker(&waker);
+    let mut waiting: Vec<_> = (0..WAITING).map(|_| Box::pin(guard.state_changed(LockState::Held))).collect();
+    for waiting in &mut waiting {
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+    }
+    let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
+    for _ in 0..20 {
+        within("the grant", other.lock()).await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(count.0.load(Ordering::SeqCst), 0, "woken by proofs");
+
+    server.stop_async().await;
+    for waiting in waiting {
+        assert_eq!(within("the grant", waiting).await, LockState::Suspended);
+    }
+    assert!(count.0.load(Ordering::SeqCst) <= 2 * WAITING, "woken by one change: {count:?}");
+}
+
+/// docs/protocol.md#lost-lock-keeps-its-node: the session outlives its leases. The lost hold leaves no node,
+/// waiters keep their places.
+#[tokio::test]
+async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
+    let server = server();
+    server.freeze_expiry(true);
+    let (first, second) = (client(&server).await, client(&server).await);
+    let guard = hold(&first).await;
+    let own = InterProcessMutex::new(&first, DIRECTORY).unwrap();
+    let waiting = tokio::spawn(async move { own.acquire(LONG).await });
+    until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 2).await;
+    let other = tokio::spawn({
+        let second = second.clone();
+        async move { hold(&second).await }
+    });
+    until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 3).await;
+    let before = server.children(DIRECTORY);
+
+    let id = session(&first);
+    server.stall(id, Direction::Both);
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
+    server.resume(id);
+    // The next in line is the waiter of the very session whose lease had expired, in its old place and with
+    // its old node.
+    let next = within("the grant", waiting).await.unwrap().unwrap();
+    assert_eq!(session(&first), id, "the session survived");
+    let lost_node = guard.node();
+    assert!(!server.exists(&lost_node));
+    assert!(before.iter().any(|name| next.node().ends_with(name.as_str())));
+    assert!(
+        matches!(guard.release().await, Err(ReleaseError::Lost(lost)) if lost.reason() == LostReason::LeaseExpired)
+    );
+    assert_eq!(server.children(DIRECTORY).len(), 2, "the late release deleted no other node");
+    next.release().await.unwrap();
+    within("the grant", other).await.unwrap().release().await.unwrap();
+}
+
+/// A hold whose lease has expired while the servers keep its session: they get every beat, and their answers
+/// are held back.
+struct ExpiredHold {
+    guard: LockGuard,
+    /// The last proof was sent after this.
+    before: Instant,
+    /// Another client's acquire.
+    next: Contender,
+    _answers: Gate,
+}
+
+async fn expired_hold(server: &Server, holder: &Client, waiter: &Client) -> ExpiredHold {
+    let before = Instant::now();
+    let guard = hold(holder).await;
+    // Not before the grant, which a busy machine might have to prove again.
+    let answers = server.hold_reply(Match::op(Op::Multi).session(session(holder)).always());
+    let waiter = mutex(waiter);
+    let next = tokio::spawn(async move { waiter.acquire(LONG).await });
+    until(server, "the queue", |view| view.children(DIRECTORY).len() == 2).await;
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
+    ExpiredHold { guard, before, next, _answers: answers }
+}
+
+/// When the server was asked to delete a node.
+fn deletions(server: &Server, node: &str) -> Vec<Instant> {
+    let asked =
+        |entry: &LogEntry| (entry.op, entry.kind) == (Op::Delete, LogKind::Arrived) && entry.path == node;
+    server.log().into_iter().filter(asked).map(|entry| entry.at).collect()
+}
+
+/// The session and its timeout are the holder's: what it does when it is told, it does before the next holder
+/// comes in.
+#[tokio::test]
+async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
+    for release in [false, true] {
+        let server = patient_server();
+        let (holder, waiter) = (slow_client(&server).await, slow_client(&server).await);
+        let ExpiredHold { guard, next, _answers, .. } = expired_hold(&server, &holder, &waiter).await;
+        let node = guard.node();
+        assert!(!mutex(&holder).is_acquired_in_this_process(), "it is not held any more");
+        // Whatever was to be deleted at the loss would have been by now.
+        holder.flush(LONG).await.unwrap();
+        assert_eq!(deletions(&server, &node), [], "before the holder has stopped");
+        assert!(server.exists(&node) && !next.is_finished());
+        if release {
+            let released = within("the release", guard.release()).await;
+            assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
+        } else {
+            drop(guard);
+        }
+        let next = within("the grant", next).await.unwrap().unwrap();
+        assert_eq!(deletions(&server, &node).len(), 1);
+        next.release().await.unwrap();
+        let survived = server.sessions().iter().any(|known| Some(known.id) == holder.session_id());
+        assert!(survived, "the session was over, which shows nothing");
+    }
+}
+
+/// A holder that does not stop keeps the others waiting no longer than its session would have.
+#[tokio::test]
+async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over() {
+    let server = patient_server();
+    let (holder, waiter) = (slow_client(&server).await, slow_client(&server).await);
+    let expired = expired_hold(&server, &holder, &waiter).await;
+    let ExpiredHold { guard, before, next, _answers } = expired;
+    let next = within("the grant", next).await.unwrap().unwrap();
+    let deleted = deletions(&server, &guard.node());
+    assert_eq!(deleted.len(), 1);
+    // The create was sent, and with it the last proof, after `before`.
+    let kept = deleted[0] - before;
+    assert!(kept >= SLOW, "given away {kept:?} after it was got, while a guard was there");
+    assert!(!guard.is_held());
+    let released = within("the release", guard.release()).await;
+    assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
+    assert!(next.is_held());
+    let survived = server.sessions().iter().any(|known| Some(known.id) == holder.session_id());
+    assert!(survived, "the session was over, which shows nothing");
+}
+
+/// A hold whose lease has expired, of a client that may have one node for the lock, and another contender of
+/// that client.
+async fn expired_hold_and_contender(server: &Server, client: &Client) -> (LockGuard, Contender, Gate) {
+    let guard = within("the grant", narrow(client, 1).lock()).await.unwrap();
+    let answers = server.hold_reply(Match::op(Op::Multi).session(session(client)).always());
+    let mutex = narrow(client, 1);
+    let contender = tokio::spawn(async move { mutex.acquire(LONG).await });
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
+    (guard, contender, answers)
+}
+
+type Contender = tokio::task::JoinHandle<Result<LockGuard, AcquireError>>;
+
+#[tokio::test]
+async fn a_lost_lock_keeps_its_place_as_long_as_its_node() {
+    let server = patient_server();
+    let client = slow_client(&server).await;
+    let (guard, contender, answers) = expired_hold_and_contender(&server, &client).await;
+    answers.release();
+    client.flush(LONG).await.unwrap();
+    let node = guard.node();
+    assert!(node.ends_with(&server.children(DIRECTORY).concat()), "another node beside it");
+    drop(guard);
+    let next = within("the grant", contender).await.unwrap().unwrap();
+    assert_eq!(deletions(&server, &node).len(), 1);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
+    let server = patient_server();
+    let client = slow_client(&server).await;
+    let (guard, contender, _answers) = expired_hold_and_contender(&server, &client).await;
+    server.expire_session(session(&client));
+    let next = within("the grant", contender).await.unwrap().unwrap();
+    assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseExpired));
+    next.release().await.unwrap();
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_client_on_a_borrowed_session_deletes_what_a_lost_lock_has_kept() {
+    let server = patient_server();
+    let connector = zk::Client::connector().with_session_timeout(SLOW);
+    let owner = connector.connect(&server.connect_string()).await.unwrap();
+    let holder = Client::from_session(owner.clone()).unwrap();
+    let waiter = slow_client(&server).await;
+    let ExpiredHold { guard, next, _answers, .. } = expired_hold(&server, &holder, &waiter).await;
+    within("the close", holder.close()).await.unwrap();
+    assert!(!server.exists(&guard.node()));
+    within("the grant", next).await.unwrap().unwrap().release().await.unwrap();
+    drop(guard);
+    owner.check_stat(DIRECTORY).await.unwrap().unwrap();
+}
+
+/// The event that a predecessor went arrives, but nothing that we send does: no grant before the servers
+/// answer.
+#[tokio::test]
+async fn nothing_is_granted_while_the_session_is_in_doubt() {
+    let server = server();
+    server.freeze_expiry(true);
+    let (holder, waiter) = (client(&server).await, client(&server).await);
+    let guard = hold(&holder).await;
+    let waiting = mutex(&waiter);
+    let mut waiting = tokio::spawn(async move { waiting.acquire(LONG).await });
+    until(&server, "the watch", |view| view.watches() == 1).await;
+    let id = session(&waiter);
+    server.stall(id, Direction::ToServer);
+    let mut state = waiter.watch_state();
+    within("the state", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    guard.release().await.unwrap();
+    // The server tells the waiter of it; when the waiter has heard, and what it makes of that, nothing
+    // outside shows.
+    let early = tokio::time::timeout(T / 6, &mut waiting).await;
+    assert!(early.is_err(), "granted without a server that knows of us");
+    server.resume(id);
+    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_deleted_by_hand_is_noticed_within_a_heartbeat() {
+    let server = server();
+    let client = client_with(&server, PATIENT, Client::builder()).await;
+    let guard = hold(&client).await;
+    let other = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
+    let deleted = Instant::now();
+    server.delete(&guard.node()).unwrap();
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+    // After a sixth, and a busy machine gets as much again twice.
+    assert!(deleted.elapsed() < PATIENT / 2, "{:?}", deleted.elapsed());
+    until_state(&server, &other, |state| state == LockState::Held).await;
+    assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
+}
+
+/// A client that holds many locks.
+async fn many_holds(server: &Server, count: usize) -> (Client, Vec<LockGuard>) {
+    let client = rarely_beating(server).await;
+    let mut guards = Vec::new();
+    for number in 0..count {
+        let mutex = InterProcessMutex::new(&client, format!("/locks/{number}")).unwrap();
+        guards.push(within("the grant", mutex.lock()).await.unwrap());
+    }
+    (client, guards)
+}
+
+/// Deletes the nodes of some guards, has the client beat, and waits until each of them is told.
+async fn delete_all(server: &Server, client: &Client, guards: &[LockGuard]) {
+    for guard in guards {
+        server.delete(&guard.node()).unwrap();
+    }
+    server.cut(session(client), Cut::Reset);
+    for guard in guards {
+        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+    }
+}
+
+#[tokio::test]
+async fn many_nodes_deleted_at_once_cost_two_requests() {
+    let server = server();
+    let (client, guards) = many_holds(&server, 201).await;
+    server.reset_counters();
+    delete_all(&server, &client, &guards[1..]).await;
+    client.flush(LONG).await.unwrap();
+    let counters = server.counters();
+    let requests = [Op::Multi, Op::MultiRead, Op::Delete].map(|op| counters.requests(op));
+    assert_eq!(requests, [1, 1, 0]);
+    assert!(guards[0].is_held(), "its node is there");
+    guards.into_iter().next().unwrap().release().await.unwrap();
+}
+
+/// Servers before 3.6 refuse that read, or close the connection over it.
+#[tokio::test]
+async fn many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
+    for closes in [false, true] {
+        let server = server();
+        let (client, guards) = many_holds(&server, 8).await;
+        let id = session(&client);
+        let reads = Match::op(Op::MultiRead).always();
+        let _refused =
+            if closes { server.drop_request(reads, Loss::Close) } else { server.fail(reads, UNIMPLEMENTED) };
+        delete_all(&server, &client, &guards[..4]).await;
+        delete_all(&server, &client, &guards[4..7]).await;
+        assert_eq!(server.counters().requests(Op::MultiRead), 1, "it was asked for again");
+        assert_eq!(session(&client), id);
+        assert!(guards[7].is_held(), "its node is there");
+    }
+}
+
+#[tokio::test]
+async fn the_weaker_heartbeats_send_what_they_say() {
+    for (heartbeat, op) in [(Heartbeat::Sync, Op::Sync), (Heartbeat::Read, Op::Exists)] {
+        let server = server();
+        let client = client_with(&server, T, Client::builder().heartbeat(heartbeat)).await;
+        let guard = hold(&client).await;
+        server.reset_counters();
+        assert!(
+            server.wait_until(move |view| view.counters().requests(op) >= 3, LONG).await,
+            "{heartbeat:?}"
+        );
+        assert_eq!(server.counters().requests(Op::Multi), 0);
+        assert!(guard.is_held());
+    }
+}
+
+#[tokio::test]
+async fn a_root_that_may_not_be_read_stops_no_heartbeat() {
+    // Servers before 3.9 tell the Stat of any node.
+    let tick = Duration::from_millis(50);
+    let builder = Server::builder().tick(tick).max_session_timeout(LONG).zookeeper_version(Version::V3_9);
+    let server = builder.start().unwrap();
+    let client = client_with(&server, T, Client::builder().heartbeat(Heartbeat::Read)).await;
+    let guard = hold(&client).await;
+    let outsider = zk::Client::connect(&server.connect_string()).await.unwrap();
+    let closed = zk::Acl::new(zk::Permission::CREATE | zk::Permission::DELETE, zk::AuthId::anyone());
+    outsider.set_acl("/", &[closed], None).await.unwrap();
+    assert_eq!(outsider.check_stat("/").await.unwrap_err(), zk::Error::NoAuth);
+    server.reset_counters();
+    let beats = |view: zookeeper_test_server::View<'_>| view.counters().requests(Op::Exists) >= 6;
+    until(&server, "six beats, a lease and more", beats).await;
+    until_state(&server, &guard, |state| state == LockState::Held).await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn forced_expiry_is_told_to_every_share_of_the_hold() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    let guard = hold(&client).await;
+    let share = guard.reenter().unwrap();
+    assert_eq!((guard.hold_count(), share.hold_count()), (2, 2));
+    server.expire_session(session(&client));
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::SessionExpired);
+    assert_eq!(within("the loss", share.lost()).await.reason(), LostReason::SessionExpired);
+    assert!(share.reenter().is_err());
+}
+
+#[tokio::test]
+async fn a_shared_hold_is_released_by_the_last_share() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    let guard = hold(&client).await;
+    let share = guard.reenter().unwrap();
+    assert_eq!(share.fencing_token(), guard.fencing_token());
+    guard.release().await.unwrap();
+    assert_eq!(server.children(DIRECTORY).len(), 1);
+    assert!(mutex(&client).is_acquired_in_this_process());
+    assert_eq!(share.hold_count(), 1);
+    drop(share);
+    client.flush(LONG).await.unwrap();
+    assert_eq!(server.children(DIRECTORY).len(), 0);
+    assert!(!mutex(&client).is_acquired_in_this_process());
+}
+
+#[tokio::test]
+async fn while_held_answers_with_the_result_and_drops_the_work_on_a_loss() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    let guard = hold(&client).await;
+    assert_eq!(guard.while_held(async { 7 }).await.unwrap(), 7);
+
+    let dropped = Arc::new(());
+    let witness = Arc::clone(&dropped);
+    let work = guard.while_held(async move {
+        let _witness = witness;
+        std::future::pending::<()>().await;
+    });
+    server.expire_session(session(&client));
+    assert_eq!(within("the work", work).await.unwrap_err().reason(), LostReason::SessionExpired);
+    assert_eq!(Arc::strong_count(&dropped), 1, "the work is gone");
+    // Already lost: not even begun.
+    let begun = guard.while_held(async { panic!("must not run") }).await;
+    assert!(begun.is_err());
+}
+
+/// Notes, when it is dropped, whether the lock is still held.
+struct Work {
+    mutex: InterProcessMutex,
+    held: Arc<Mutex<Option<bool>>>,
+}
+
+impl Work {
+    fn new(mutex: &InterProcessMutex) -> (Self, Arc<Mutex<Option<bool>>>) {
+        let held = Arc::default();
+        (Self { mutex: mutex.clone(), held: Arc::clone(&held) }, held)
+    }
+
+    /// Never ends by itself.
+    async fn run(self, begun: oneshot::Sender<()>) {
+        begun.send(()).unwrap();
+        std::future::pending::<()>().await;
+        drop(self);
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        *self.held.lock().unwrap() = Some(self.mutex.is_acquired_in_this_process());
+    }
+}
+
+#[tokio::test]
+async fn while_held_owned_gives_the_guard_back_with_the_output() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    let work = tokio::spawn(hold(&client).await.while_held_owned(async { 7 }));
+    let (output, guard) = within("the work", work).await.unwrap().unwrap();
+    assert_eq!(output, 7);
+    assert_eq!((guard.state(), guard.hold_count()), (LockState::Held, 1));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn while_held_owned_drops_the_work_on_a_loss() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    let mutex = mutex(&client);
+    let (work, held) = Work::new(&mutex);
+    let (begun, begins) = oneshot::channel();
+    let work = tokio::spawn(hold(&client).await.while_held_owned(work.run(begun)));
+    within("the begin of the work", begins).await.unwrap();
+    server.expire_session(session(&client));
+    let lost = within("the loss", work).await.unwrap().unwrap_err();
+    assert_eq!(lost.reason(), LostReason::SessionExpired);
+    assert_eq!(*held.lock().unwrap(), Some(false), "the work is dropped");
+    // Already lost: not even begun.
+    let guard = hold(&client).await;
+    client.close().await.unwrap();
+    let begun = guard.while_held_owned(async { panic!("must not run") }).await;
+    assert_eq!(begun.unwrap_err().reason(), LostReason::Closed);
+}
+
+/// The work may rely on the lock until it is gone.
+#[tokio::test]
+async fn a_cancelled_while_held_owned_drops_the_work_and_then_releases_the_lock() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    let mutex = mutex(&client);
+    for polled in [false, true] {
+        let (work, held) = Work::new(&mutex);
+        let (begun, begins) = oneshot::channel();
+        let running = hold(&client).await.while_held_owned(work.run(begun));
+        if polled {
+            let running = tokio::spawn(running);
+            within("the begin of the work", begins).await.unwrap();
+            running.abort();
+            assert!(running.await.unwrap_err().is_cancelled());
+        } else {
+            drop(running);
+        }
+        assert_eq!(*held.lock().unwrap(), Some(true), "dropped under the lock (polled: {polled})");
+        assert!(!mutex.is_acquired_in_this_process());
+        client.flush(LONG).await.unwrap();
+        assert_eq!(server.children(DIRECTORY), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn close_tells_the_guards_first() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    let guard = hold(&client).await;
+    client.close().await.unwrap();
+    assert_eq!(guard.state(), LockState::Lost(LostReason::Closed));
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_transaction_commits_only_while_the_node_is_there() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    server.create("/data", b"0").unwrap();
+    let guard = hold(&client).await;
+    guard
+        .transaction()
+        .set_data("/data", b"1", Some(0))
+        .create("/data/log", b"x")
+        .check("/data", Some(1))
+        .commit()
+        .await
+        .unwrap();
+    assert_eq!(server.node("/data").unwrap().data, b"1");
+
+    let rejected =
+        guard.transaction().delete("/data/log", None).set_data("/data", b"2", Some(9)).commit().await;
+    match rejected.unwrap_err() {
+        TransactionError::Rejected { index, path, .. } => assert_eq!((index, &*path), (1, "/data")),
+        other => panic!("{other}"),
+    }
+    assert!(server.exists("/data/log"), "all or nothing");
+    assert!(guard.is_held());
+
+    // The node is deleted by hand; before any heartbeat notices, a transaction does.
+    server.delete(&guard.node()).unwrap();
+    let late = guard.transaction().set_data("/data", b"3", None).commit().await;
+    assert!(matches!(late, Err(TransactionError::Lost(lost)) if lost.reason() == LostReason::NodeDeleted));
+    assert_eq!(server.node("/data").unwrap().data, b"1");
+    assert!(!guard.is_held());
+    let later = guard.transaction().set_data("/data", b"4", None).commit().await;
+    assert!(matches!(later, Err(TransactionError::Lost(_))));
+}
+
+#[tokio::test]
+async fn a_transaction_without_an_answer_is_unknown() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    server.create("/data", b"0").unwrap();
+    let guard = hold(&client).await;
+    server.drop_reply(Match::op(Op::Multi).path("/data"), Loss::Close);
+    let unknown = guard.transaction().set_data("/data", b"1", None).commit().await;
+    assert!(matches!(unknown, Err(TransactionError::Unknown { .. })), "{unknown:?}");
+    assert_eq!(server.node("/data").unwrap().data, b"1", "it was committed");
+}
+
+#[tokio::test]
+async fn bad_transactions_are_refused_before_they_are_sent() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    let guard = hold(&client).await;
+    server.reset_counters();
+    let bad = guard.transaction().delete("no/slash", None).commit().await;
+    assert!(matches!(bad, Err(TransactionError::InvalidPath(error)) if error.path() == "no/slash"));
+    let large = guard.transaction().set_data("/x", vec![0; 1_000_001], None).commit().await;
+    assert!(matches!(large, Err(TransactionError::TooLarge { bytes, .. }) if bytes > 1_000_000));
+    assert_eq!(server.counters().requests(Op::SetData), 0);
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn tokens_rise_from_holder_to_holder() {
+    let server = server();
+    let client = rarely_beating(&server).await;
+    let mut last = FencingToken::from_parts(i64::MIN, 0);
+    for _ in 0..5 {
+        let guard = hold(&client).await;
+        assert!(guard.fencing_token() > last);
+        last = guard.fencing_token();
+        guard.release().await.unwrap();
+    }
+}
+
+/// A waiter whose session is lost starts again; a lock that it would have got meanwhile is not granted twice.
+#[tokio::test]
+async fn a_waiter_goes_on_in_the_next_session() {
+    let server = server();
+    let (holder, waiter) = (rarely_beating(&server).await, rarely_beating(&server).await);
+    let guard = hold(&holder).await;
+    let waiting = mutex(&waiter);
+    let waiting = tokio::spawn(async move { waiting.acquire(LONG).await });
+    until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 2).await;
+    let old = session(&waiter);
+    server.expire_session(old);
+    let again = |view: zookeeper_test_server::View<'_>| view.children(DIRECTORY).len() == 2;
+    until(&server, "its next node", again).await;
+    guard.release().await.unwrap();
+    let next: Result<LockGuard, AcquireError> = within("the grant", waiting).await.unwrap();
+    assert_ne!(session(&waiter), old);
+    next.unwrap().release().await.unwrap();
+}

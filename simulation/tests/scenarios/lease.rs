@@ -1,0 +1,700 @@
+//! Leases: a lock that ends by the clock, whether its holder is done or not (docs/protocol.md#lease-over).
+//!
+//! The time of a lease has to pass in these tests, since that is what is tested. Whether it has passed is told
+//! by the loss.
+
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use simulation::scenario::tokio;
+use test_support::in_process::{
+    Barrier, DIRECTORY, assert_clean, calm, connect_as, fair, granted, logged, mutex, narrow, never_for,
+    queue, read_write, session, start, timed_out, until,
+};
+use test_support::{ByHand, SOON, within};
+use zookeeper_recipes::{
+    AcquireError, AnyGuard, Client, ConversionFailure, InterProcessLock, InterProcessMutex, LockGuard,
+    LockState, Lost, LostReason, ReleaseError, TransactionError,
+};
+use zookeeper_test_server::{Cut, LogKind, Loss, Match, Op, Server, ServerError};
+
+/// What a test waits for to pass.
+const LEASE: Duration = Duration::from_millis(100);
+
+/// Long enough for what has to come before its end, on a machine that does much else.
+const PATIENT: Duration = Duration::from_secs(2);
+
+/// A lease that no test outlasts.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A lease that is no lease.
+const NONE: Duration = Duration::from_secs(60 * 60 * 24 * 365 + 1);
+
+#[track_caller]
+fn assert_over(lost: &Lost) {
+    assert_eq!((lost.reason(), lost.path()), (LostReason::LeaseOver, DIRECTORY));
+}
+
+#[track_caller]
+fn assert_released_too_late(released: Result<(), ReleaseError>) {
+    match released {
+        Err(ReleaseError::Lost(lost)) => assert_over(&lost),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A deletion of a session, as a fault strikes it.
+fn deletion(client: &Client) -> Match {
+    Match::op(Op::Delete).session(session(client))
+}
+
+/// The paths that a session has asked to delete.
+fn deletions(server: &Server, client: &Client) -> Vec<String> {
+    let arrived = logged(server, session(client), Op::Delete, LogKind::Arrived);
+    arrived.into_iter().map(|entry| entry.path).collect()
+}
+
+/// A call that has been granted the lock, and whose caller has not looked.
+async fn granted_unseen<F: Future>(server: &Server, client: &Client, call: F) -> ByHand<F> {
+    // Not before the call has been polled.
+    let gate = server.hold_reply(Match::op(Op::Create).session(session(client)));
+    let attempt = ByHand::new(call).start();
+    within("the create", gate.wait_hit()).await;
+    gate.release();
+    attempt.woken().await;
+    attempt
+}
+
+/// A lock whose lease begins when its caller has it: one that is over before is asked for again.
+async fn leased(client: &Client) -> LockGuard {
+    let guard = within("the grant", mutex(client).lock()).await.unwrap();
+    guard.extend(LEASE).unwrap();
+    guard
+}
+
+async fn until_free(server: &Server) {
+    until(server, "the end of the node", |view| view.children(DIRECTORY).is_empty()).await;
+}
+
+/// The locks of all kinds at a path of each.
+fn all_kinds(client: &Client) -> Vec<Box<dyn InterProcessLock>> {
+    let lock = read_write::lock(client);
+    vec![
+        Box::new(InterProcessMutex::new(client, "/locks/mutex").unwrap()),
+        Box::new(zookeeper_recipes::InterProcessFairLock::new(client, "/locks/fair").unwrap()),
+        Box::new(lock.read_lock()),
+        Box::new(lock.write_lock()),
+    ]
+}
+
+/// Ten seconds of lease and thirty of work, five times as fast.
+#[tokio::test]
+async fn lease_shorter_than_work() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (lease, work) = (PATIENT, PATIENT * 3);
+    // The release, when it comes to the server.
+    let release = server.hold_request(deletion(&a));
+    let asked = Instant::now();
+    let first = within("the first grant", mutex(&a).acquire_for(SOON, lease)).await.unwrap();
+    let (first_node, first_token) = (first.node(), first.fencing_token());
+    let second = tokio::spawn(mutex(&b).lock());
+    let told = ByHand::new(first.lost()).start();
+
+    // Time has to pass: this is the work that takes longer than the lease.
+    let lost = first.while_held(tokio::time::sleep(work)).await.unwrap_err();
+    assert_over(&lost);
+    assert!(asked.elapsed() >= lease, "over after {:?}", asked.elapsed());
+    told.woken().await;
+    assert_over(&within("the loss", first.lost()).await);
+    // The holder has been told, and the lock is not another's yet.
+    assert!(server.exists(&first_node) && !second.is_finished());
+    // It is released by itself: the guard is still there.
+    within("the release", release.wait_hit()).await;
+    assert!(server.exists(&first_node) && !second.is_finished());
+    release.release();
+
+    let second = granted(second).await;
+    assert!(second.fencing_token() > first_token);
+    assert_released_too_late(within("the answer", first.release()).await);
+    a.flush(SOON).await.unwrap();
+    assert_eq!(deletions(&server, &a), [&*first_node]);
+    assert_eq!(queue(&server), [&*second.node()]);
+    assert!(second.is_held());
+    second.release().await.unwrap();
+    assert_clean(&server, "a lease that is over").await;
+}
+
+#[tokio::test]
+async fn every_kind_of_lock_has_leases() {
+    let server = start();
+    let client = calm(&server).await;
+    for lock in all_kinds(&client) {
+        let guard = within("the grant", lock.acquire_for(SOON, LONG)).await.unwrap();
+        let left = guard.remaining().unwrap();
+        assert!(left <= LONG && left > LONG / 2, "{left:?}");
+        assert!(lock.is_acquired_in_this_process());
+        within("the release", guard.release()).await.unwrap();
+
+        let guard = within("the grant", lock.acquire_for(SOON, LEASE)).await.unwrap();
+        let node = guard.node();
+        let changed = within("the change", guard.state_changed(LockState::Held)).await;
+        assert_eq!(changed, LockState::Lost(LostReason::LeaseOver));
+        let lost = within("the loss", guard.lost()).await;
+        assert_eq!((lost.reason(), lost.path()), (LostReason::LeaseOver, lock.path()));
+        assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
+        assert_eq!(guard.remaining(), Some(Duration::ZERO));
+        assert!(!guard.is_held() && !lock.is_acquired_in_this_process());
+        assert_eq!(guard.reenter().unwrap_err().reason(), LostReason::LeaseOver);
+        until(&server, "the end of the node", move |view| !view.exists(&node)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_of_zero_is_refused_and_nothing_is_sent() {
+    let server = start();
+    let client = calm(&server).await;
+    server.reset_counters();
+    for lock in all_kinds(&client) {
+        for wait in [Duration::ZERO, SOON, Duration::MAX] {
+            let error = within("the answer", lock.acquire_for(wait, Duration::ZERO)).await.unwrap_err();
+            assert!(
+                matches!(&error, AcquireError::InvalidLease { path, .. } if path == lock.path()),
+                "{error}"
+            );
+            assert!(error.to_string().contains("`acquire`"), "{error}");
+        }
+    }
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.counters().total_requests(), 0);
+}
+
+/// Not refused, as when the lock is acquired: there the caller could have meant "without a lease", here it has
+/// the lock.
+#[tokio::test]
+async fn an_extension_of_zero_ends_the_lock() {
+    let server = start();
+    let client = calm(&server).await;
+    for lease in [None, Some(LONG)] {
+        let guard = match lease {
+            Some(lease) => within("the grant", mutex(&client).acquire_for(SOON, lease)).await.unwrap(),
+            None => within("the grant", mutex(&client).lock()).await.unwrap(),
+        };
+        let lost = ByHand::new(guard.lost()).start();
+        assert_over(&guard.extend(Duration::ZERO).unwrap_err());
+        lost.woken().await;
+        assert_over(&within("the loss", guard.lost()).await);
+        until_free(&server).await;
+        assert_released_too_late(guard.release().await);
+    }
+    assert_clean(&server, "ended by an extension").await;
+}
+
+#[tokio::test]
+async fn a_lease_that_is_too_long_is_none() {
+    let server = start();
+    let client = calm(&server).await;
+    for lease in [NONE, Duration::MAX] {
+        let guard = within("the grant", mutex(&client).acquire_for(SOON, lease)).await.unwrap();
+        assert_eq!(guard.remaining(), None);
+        guard.extend(LONG).unwrap();
+        assert!(guard.remaining().is_some());
+        guard.extend(lease).unwrap();
+        assert_eq!((guard.remaining(), guard.state()), (None, LockState::Held));
+        guard.release().await.unwrap();
+    }
+    let year = NONE - Duration::from_secs(1);
+    let guard = within("the grant", mutex(&client).acquire_for(Duration::MAX, year)).await.unwrap();
+    assert!(guard.remaining() > Some(year - SOON));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_busy_lock_is_not_waited_for_longer_than_asked() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let held = within("the grant", mutex(&a).acquire_for(SOON, LONG)).await.unwrap();
+    let at_once = within("the answer", mutex(&b).acquire_for(Duration::ZERO, LEASE)).await.unwrap_err();
+    let later = timed_out(async |wait| mutex(&b).acquire_for(wait, LEASE).await).await;
+    for error in [at_once, later] {
+        assert!(matches!(error, AcquireError::TimedOut { ahead: 1, .. }), "{error}");
+    }
+    let guard = within("another", fair(&a).acquire_for(Duration::ZERO, LEASE)).await.unwrap_err();
+    assert!(matches!(guard, AcquireError::TimedOut { .. }), "{guard}");
+    held.release().await.unwrap();
+    assert_clean(&server, "timed out").await;
+}
+
+/// It begins with the grant, not with the call.
+#[tokio::test]
+async fn the_wait_is_not_counted() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let held = within("the grant", mutex(&a).lock()).await.unwrap();
+    let lease = PATIENT;
+    let attempt = tokio::spawn(mutex(&b).acquire_for(SOON, lease));
+    until(&server, "the waiter", |view| view.children(DIRECTORY).len() == 2).await;
+    let node = queue(&server).pop().unwrap();
+    // Time has to pass: longer than the lease.
+    never_for(lease * 5 / 4, &server, "it left", |view| view.children(DIRECTORY).len() != 2).await;
+    held.release().await.unwrap();
+    let guard = granted(attempt).await;
+    assert_eq!(guard.node(), node);
+    assert!(guard.remaining() > Some(Duration::ZERO));
+    assert_over(&within("the loss", guard.lost()).await);
+    assert_clean(&server, "after a wait").await;
+}
+
+#[tokio::test]
+async fn a_lease_is_set_moved_and_taken_away() {
+    let server = start();
+    let client = calm(&server).await;
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    assert_eq!(guard.remaining(), None);
+    let barrier = Barrier::new(&client).await;
+    server.reset_counters();
+    // Longer: past the first end nothing happens.
+    guard.extend(PATIENT).unwrap();
+    let mut lost = ByHand::new(guard.lost()).start();
+    guard.extend(LONG).unwrap();
+    never_for(PATIENT + LEASE, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
+    assert!(lost.poll().is_pending() && guard.is_held());
+    // None.
+    guard.extend(PATIENT).unwrap();
+    guard.extend(NONE).unwrap();
+    never_for(PATIENT + LEASE, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
+    assert!(lost.poll().is_pending() && guard.is_held());
+    barrier.pass().await;
+    assert_eq!(server.counters().total_requests(), 0, "it costs no request");
+    // Shorter.
+    guard.extend(LONG).unwrap();
+    guard.extend(LEASE).unwrap();
+    lost.woken().await;
+    let Poll::Ready(lost) = lost.poll() else { panic!("woken by another change") };
+    assert_over(&lost);
+    until_free(&server).await;
+    assert_over(&guard.extend(LONG).unwrap_err());
+    assert_released_too_late(guard.release().await);
+}
+
+/// Within milliseconds, and not when a heartbeat or the next look at the clock is due, which are a second apart.
+/// Most of them count: the machine may do something else meanwhile, and a look may come by at the right time.
+#[tokio::test]
+async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
+    let server = start();
+    // With a shorter timeout the heartbeat looks more often than once a second.
+    let client = connect_as(Client::builder().session_timeout(Duration::from_secs(40)), &server).await;
+    // The clock is being watched already.
+    let _other = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
+    let mut late = Vec::new();
+    for _ in 0..9 {
+        let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+        let begun = Instant::now();
+        guard.extend(LEASE).unwrap();
+        until_free(&server).await;
+        let log = logged(&server, session(&client), Op::Delete, LogKind::Arrived);
+        let arrived = log.last().unwrap();
+        assert_eq!(arrived.path, *guard.node());
+        late.push(arrived.at - begun - LEASE);
+    }
+    late.sort_unstable();
+    assert!(late[late.len() / 2] < Duration::from_millis(300), "late by {late:?}");
+}
+
+/// Wherever the guard is, or if there is none yet.
+#[tokio::test]
+async fn a_grant_that_is_never_taken_is_over_too() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let lease = PATIENT;
+    let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(SOON, lease)).await;
+    let first = queue(&server);
+    let other = granted(tokio::spawn(mutex(&b).lock())).await;
+    // What is polled now is not handed a lock that is lost, and goes on.
+    assert!(attempt.poll().is_pending());
+    until(&server, "it to queue again", |view| view.children(DIRECTORY).len() == 2).await;
+    other.release().await.unwrap();
+    let guard = loop {
+        attempt.woken().await;
+        if let Poll::Ready(result) = attempt.poll() {
+            break result.unwrap();
+        }
+    };
+    assert_ne!(first, [&*guard.node()]);
+    assert!(guard.is_held());
+    drop(guard);
+
+    // One that does not wait for others has no time to go on in.
+    let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(Duration::ZERO, lease)).await;
+    granted(tokio::spawn(mutex(&b).lock())).await.release().await.unwrap();
+    let Poll::Ready(Err(error)) = attempt.poll() else { panic!("handed out after its lease") };
+    assert!(matches!(&error, AcquireError::LeaseOver { path, .. } if path == DIRECTORY), "{error}");
+    assert!(error.is_retryable());
+    assert_clean(&server, "never taken").await;
+}
+
+/// Dropped before, at and after the grant.
+#[tokio::test]
+async fn a_call_that_is_dropped_leaves_nothing() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    drop(mutex(&a).acquire_for(SOON, LONG));
+    let created = server.hold_reply(Match::op(Op::Create).session(session(&a)));
+    let attempt = ByHand::new(mutex(&a).acquire_for(SOON, LONG)).start();
+    within("the create", created.wait_hit()).await;
+    drop(attempt);
+    created.release();
+    a.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [""; 0]);
+    let attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(SOON, LONG)).await;
+    drop(attempt);
+    granted(tokio::spawn(mutex(&b).lock())).await.release().await.unwrap();
+    let attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(SOON, LEASE)).await;
+    until_free(&server).await;
+    drop(attempt);
+    a.flush(SOON).await.unwrap();
+    assert_eq!(deletions(&server, &a).len(), 3, "each node once");
+    assert_clean(&server, "dropped").await;
+}
+
+#[tokio::test]
+async fn a_release_in_time_is_a_release() {
+    let server = start();
+    let client = calm(&server).await;
+    let guard = within("the grant", mutex(&client).acquire_for(SOON, PATIENT)).await.unwrap();
+    let mut lost = ByHand::new(guard.lost()).start();
+    // Held back, so that the lease is over before the node is gone.
+    let gate = server.hold_request(deletion(&client));
+    let mut release = ByHand::new(guard.release()).start();
+    within("the deletion", gate.wait_hit()).await;
+    never_for(PATIENT + LEASE, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
+    assert!(lost.poll().is_pending(), "what was released in time is not lost");
+    assert!(release.poll().is_pending());
+    gate.release();
+    release.woken().await;
+    assert!(matches!(release.poll(), Poll::Ready(Ok(()))));
+    assert_eq!(deletions(&server, &client).len(), 1);
+    assert_clean(&server, "released in time").await;
+}
+
+#[tokio::test]
+async fn shares_of_a_hold_share_its_lease() {
+    let server = start();
+    let client = calm(&server).await;
+    let guard = within("the grant", mutex(&client).acquire_for(SOON, LONG)).await.unwrap();
+    let share = guard.reenter().unwrap();
+    assert!(share.remaining() > Some(LONG / 2));
+    guard.extend(LONG / 2).unwrap();
+    assert!(share.remaining() <= Some(LONG / 2));
+    share.extend(LEASE).unwrap();
+    let (first, second) = within("the loss", async { tokio::join!(guard.lost(), share.lost()) }).await;
+    assert_over(&first);
+    assert_over(&second);
+    assert_eq!(guard.hold_count(), 2);
+    until_free(&server).await;
+    assert_released_too_late(share.release().await);
+    assert_released_too_late(guard.release().await);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(deletions(&server, &client).len(), 1);
+}
+
+/// The next in line of this client is let in when the node is gone, however long the lost guard is kept.
+#[tokio::test]
+async fn a_lock_that_is_over_gives_its_place_up() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = narrow(&client, 1);
+    let first = within("the grant", lock.acquire_for(SOON, LEASE)).await.unwrap();
+    let second = within("the next grant", lock.lock()).await.unwrap();
+    assert!(!first.is_held() && second.is_held());
+    assert!(second.fencing_token() > first.fencing_token());
+    second.release().await.unwrap();
+    assert_released_too_late(first.release().await);
+}
+
+/// What was told to be lost is on its way to be deleted, and a flush waits for it.
+#[tokio::test]
+async fn a_flush_waits_for_the_release() {
+    let server = start();
+    let client = calm(&server).await;
+    let gate = server.hold_request(deletion(&client));
+    let guard = leased(&client).await;
+    within("the loss", guard.lost()).await;
+    let flushing = client.clone();
+    let mut flush = ByHand::new(async move { flushing.flush(SOON).await }).start();
+    within("the deletion", gate.wait_hit()).await;
+    assert!(flush.poll().is_pending());
+    gate.release();
+    within("the flush", async {
+        while flush.poll().is_pending() {
+            flush.woken().await;
+        }
+    })
+    .await;
+    assert!(!server.exists(&guard.node()));
+}
+
+/// The reply to the deletion, or the request, is lost with the connection.
+#[tokio::test]
+async fn a_release_that_is_lost_is_repeated_and_hits_no_other_node() {
+    for carried_out in [true, false] {
+        let server = start();
+        let (a, b) = (calm(&server).await, calm(&server).await);
+        let fault = match carried_out {
+            true => server.drop_reply(deletion(&a), Loss::Reset),
+            false => server.drop_request(deletion(&a), Loss::Reset),
+        };
+        let first = leased(&a).await;
+        let second = granted(tokio::spawn(mutex(&b).lock())).await;
+        within("the fault", fault.wait_hit()).await;
+        assert_over(&within("the loss", first.lost()).await);
+        a.flush(SOON).await.unwrap();
+        assert!(deletions(&server, &a).iter().all(|path| *path == *first.node()));
+        assert_eq!(queue(&server), [&*second.node()]);
+        assert_released_too_late(first.release().await);
+        assert!(second.is_held());
+        second.release().await.unwrap();
+        assert_clean(&server, "a deletion that was lost").await;
+    }
+}
+
+/// A create whose reply is lost is found, and the lease begins when it is granted.
+#[tokio::test]
+async fn a_create_without_an_answer_is_granted_with_its_lease() {
+    let server = start();
+    let client = calm(&server).await;
+    let fault = server.drop_reply(Match::op(Op::Create).session(session(&client)), Loss::Reset);
+    let guard = within("the grant", mutex(&client).acquire_for(SOON, PATIENT)).await.unwrap();
+    within("the fault", fault.wait_hit()).await;
+    assert_eq!(queue(&server), [&*guard.node()]);
+    assert_over(&within("the loss", guard.lost()).await);
+    until_free(&server).await;
+}
+
+/// No server is needed to be told, and the node goes when one is there again.
+#[tokio::test]
+async fn an_end_without_a_connection_is_told_and_made_up_for() {
+    let server = start();
+    let client = calm(&server).await;
+    let id = session(&client);
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    server.refuse_connections(true);
+    assert!(server.cut(id, Cut::Reset));
+    guard.extend(LEASE).unwrap();
+    assert_over(&within("the loss", guard.lost()).await);
+    assert!(server.exists(&guard.node()));
+    assert_released_too_late(within("the answer", guard.release()).await);
+    server.refuse_connections(false);
+    until_free(&server).await;
+    assert_eq!(session(&client), id);
+    assert_clean(&server, "without a connection").await;
+}
+
+/// The lock ends with its session, whatever is left of the lease.
+#[tokio::test]
+async fn a_lease_does_not_outlive_the_session() {
+    let server = start();
+    let client = calm(&server).await;
+    let guard = within("the grant", mutex(&client).acquire_for(SOON, LONG)).await.unwrap();
+    assert!(server.expire_session(session(&client)));
+    let lost = within("the loss", guard.lost()).await;
+    assert_eq!(lost.reason(), LostReason::SessionExpired);
+    assert_eq!(guard.remaining(), Some(Duration::ZERO));
+    assert_eq!(guard.extend(LONG).unwrap_err(), lost);
+    assert_eq!(guard.state(), LockState::Lost(LostReason::SessionExpired));
+
+    // Nor does its end say anything about a lock that is lost already.
+    let next = within("the next session", mutex(&client).acquire_for(SOON, PATIENT)).await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(within("the loss", next.lost()).await.reason(), LostReason::Closed);
+    never_for(PATIENT + LEASE, &server, "a node", |view| !view.children(DIRECTORY).is_empty()).await;
+    assert_eq!(next.state(), LockState::Lost(LostReason::Closed));
+}
+
+/// The node is in the way then, as after any release that is refused.
+#[tokio::test]
+async fn a_release_that_is_refused_is_reported() {
+    let server = start();
+    let client = calm(&server).await;
+    let fault = server.fail(deletion(&client).always(), ServerError::NoAuth.code());
+    let guard = leased(&client).await;
+    assert_over(&within("the loss", guard.lost()).await);
+    within("the deletion", fault.wait_hit()).await;
+    let node = guard.node();
+    assert_released_too_late(guard.release().await);
+    let flushed = client.flush(SOON).await.unwrap_err();
+    assert!(matches!(&flushed, ReleaseError::Refused { node: left, .. } if *left == node), "{flushed}");
+    let error = within("the answer", mutex(&client).acquire_for(SOON, LEASE)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Orphaned { .. }), "{error}");
+    fault.remove();
+    within("the grant", mutex(&client).acquire_for(SOON, LONG)).await.unwrap().release().await.unwrap();
+}
+
+/// It keeps what is left of the lease, as a writer and as a reader.
+#[tokio::test]
+async fn a_conversion_keeps_the_lease() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = read_write::lock(&client);
+    let writer = within("the grant", lock.write_lock().acquire_for(SOON, LONG)).await.unwrap();
+    let share = writer.read().unwrap();
+    assert!(share.remaining() > Some(LONG / 2));
+    drop(share);
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    let left = reader.remaining().unwrap();
+    assert!(left < LONG && left > LONG / 2, "{left:?}");
+    let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
+    assert!(writer.remaining().unwrap() < left);
+    writer.extend(PATIENT).unwrap();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    assert_over(&within("the loss", reader.lost()).await);
+    until_free(&server).await;
+
+    // What is over is not converted.
+    match within("the answer", reader.try_upgrade()).await.unwrap_err().reason() {
+        ConversionFailure::Lost(lost) => assert_over(lost),
+        other => panic!("{other:?}"),
+    }
+    assert_clean(&server, "converted").await;
+}
+
+/// The lease is over while a request of the conversion, or its answer, is on its way: told at once, and no node
+/// is left of either kind.
+#[tokio::test]
+async fn a_lease_that_is_over_during_a_conversion() {
+    let is_over = async |downgrade, answered| {
+        let server = start();
+        let client = calm(&server).await;
+        let (lock, id) = (read_write::lock(&client), session(&client));
+        let gate = |op| {
+            let request = Match::op(op).session(id);
+            if answered { server.hold_reply(request) } else { server.hold_request(request) }
+        };
+        let what = format!("downgrade: {downgrade}, answered: {answered}");
+        let (gate, lost, converted): (_, Pin<Box<dyn Future<Output = Lost>>>, _) = if downgrade {
+            let writer = within("the grant", lock.write_lock().acquire_for(SOON, PATIENT)).await.unwrap();
+            let (gate, lost) = (gate(Op::Multi), writer.lost());
+            let failed = tokio::spawn(async {
+                writer.downgrade().await.err().map(|error| error.reason().to_string())
+            });
+            (gate, Box::pin(lost), failed)
+        } else {
+            let reader = within("the grant", lock.read_lock().acquire_for(SOON, PATIENT)).await.unwrap();
+            let (gate, lost) = (gate(Op::Create), reader.lost());
+            let failed = tokio::spawn(async {
+                reader.try_upgrade().await.err().map(|error| error.reason().to_string())
+            });
+            (gate, Box::pin(lost), failed)
+        };
+        within("the request", gate.wait_hit()).await;
+        assert_over(&within(&what, lost).await);
+        assert!(!queue(&server).is_empty(), "{what}: released before the holder was told");
+        gate.release();
+        let error = within(&what, converted).await.unwrap().unwrap();
+        assert!(error.contains("its lease is over"), "{what}: {error}");
+        until_free(&server).await;
+        assert_eq!(session(&client), id);
+        assert_clean(&server, &what).await;
+    };
+    tokio::join!(is_over(true, false), is_over(true, true), is_over(false, false), is_over(false, true));
+}
+
+/// A fair lock is handed over by a release in time. After the lease is over, the next in line looks.
+#[tokio::test]
+async fn a_fair_lock_is_not_handed_over_after_its_lease() {
+    for in_time in [true, false] {
+        let server = start();
+        let client = calm(&server).await;
+        let holder = within("the grant", fair(&client).acquire_for(SOON, LONG)).await.unwrap();
+        let next = tokio::spawn(fair(&client).lock());
+        until(&server, "the next in line", |view| view.children(DIRECTORY).len() == 2).await;
+        // With these answers the attempt has those to its create and its list.
+        fair(&client).participants().await.unwrap();
+        fair(&client).participants().await.unwrap();
+        let (node, token) = (holder.node(), holder.fencing_token());
+        if in_time {
+            holder.release().await.unwrap();
+        } else {
+            holder.extend(LEASE).unwrap();
+            assert_over(&within("the loss", holder.lost()).await);
+        }
+        let guard = granted(next).await;
+        assert!(guard.fencing_token() > token);
+        let handed_over = logged(&server, session(&client), Op::Multi, LogKind::Applied)
+            .iter()
+            .any(|entry| entry.path == *guard.node());
+        assert_eq!(
+            (handed_over, deletions(&server, &client).contains(&node.to_string())),
+            (in_time, !in_time)
+        );
+        guard.release().await.unwrap();
+    }
+}
+
+/// It is committed before the release, or not at all.
+#[tokio::test]
+async fn a_transaction_under_way_is_committed_before_the_release() {
+    let server = start();
+    server.create("/data", "0").unwrap();
+    let client = calm(&server).await;
+    let id = session(&client);
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let gate = server.hold_request(Match::op(Op::Multi).session(id).path("/data"));
+    let lost = guard.lost();
+    let commit = async { guard.transaction().set_data("/data", b"1", None).commit().await };
+    let told = async {
+        within("the transaction", gate.wait_hit()).await;
+        guard.extend(LEASE).unwrap();
+        assert_over(&within("the loss", lost).await);
+        gate.release();
+    };
+    let (committed, ()) = tokio::join!(within("the answer", commit), told);
+    committed.unwrap();
+    until_free(&server).await;
+    let applied = |op| logged(&server, id, op, LogKind::Applied).last().unwrap().n;
+    assert!(applied(Op::Multi) < applied(Op::Delete));
+
+    match within("the answer", guard.transaction().set_data("/data", b"2", None).commit()).await.unwrap_err()
+    {
+        TransactionError::Lost(lost) => assert_over(&lost),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(server.node("/data").unwrap().data, b"1");
+}
+
+/// Many at once, with ends in no order: each is told at its own end, and its node goes.
+#[tokio::test]
+async fn each_of_many_ends_by_itself() {
+    let server = start();
+    let client = calm(&server).await;
+    let mut guards = Vec::new();
+    for number in 0_u32..40 {
+        let path = format!("/locks/many-{number}");
+        let guard: AnyGuard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap().into();
+        guards.push(guard);
+    }
+    let set = Instant::now();
+    for (number, guard) in (0_u32..).zip(&guards) {
+        // 7 has no divisor in common with 40.
+        guard.extend(PATIENT + Duration::from_millis(5) * (number * 7 % 40)).unwrap();
+    }
+    let kept = guards.split_off(30);
+    for guard in &kept {
+        guard.extend(LONG).unwrap();
+    }
+    let mut told = tokio::task::JoinSet::new();
+    for (number, guard) in (0_u32..).zip(&guards) {
+        let (lost, lease) = (guard.lost(), PATIENT + Duration::from_millis(5) * (number * 7 % 40));
+        told.spawn(async move {
+            let lost = within("the loss", lost).await;
+            (lost.reason(), set.elapsed() >= lease)
+        });
+    }
+    for (reason, in_time) in told.join_all().await {
+        assert_eq!((reason, in_time), (LostReason::LeaseOver, true));
+    }
+    client.flush(SOON).await.unwrap();
+    assert!(guards.iter().all(|guard| !server.exists(&guard.node())));
+    assert!(kept.iter().all(|guard| guard.is_held() && server.exists(&guard.node())));
+}

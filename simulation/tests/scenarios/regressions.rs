@@ -1,0 +1,1182 @@
+//! What was wrong once and must stay right: each test is one behaviour that an earlier version did not have.
+//!
+//! Against the server in memory and its faults, in virtual time. What needs threads, runtimes or sockets of its own is in
+//! the file of this name among the tests in real time. A task that panics fails its test.
+
+use std::time::{Duration, Instant};
+
+use simulation::scenario::tokio;
+use test_support::in_process::{DIRECTORY, connect_as, hold, mutex, narrow, session, timed_out, until};
+use test_support::within;
+use tokio::task::JoinHandle;
+use tokio_test::{assert_pending, task};
+use zookeeper_client as zk;
+use zookeeper_recipes::{
+    AcquireError, Client, ClientBuilder, ConnectError, ConnectionState, InspectError, InterProcessMutex,
+    LockGuard, LostReason, PersistentNode, ReleaseError, RetryPolicy, RevokeError, TransactionError,
+    TryLockError,
+};
+use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Loss, Match, Op, Server, View};
+
+/// A lease lasts two thirds of it, and for half of it after the last beat: longer than a busy machine pauses.
+const T: Duration = Duration::from_millis(4_500);
+const LONG: Duration = Duration::from_secs(20);
+const OTHER: &str = "/locks/b";
+
+// ZooKeeper's error codes.
+const RUNTIME_INCONSISTENCY: i32 = -2;
+const AUTH_FAILED: i32 = -115;
+const THROTTLED: i32 = -127;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn server() -> Server {
+    let tick = ms(50);
+    Server::builder().tick(tick).min_session_timeout(tick).max_session_timeout(LONG).start().unwrap()
+}
+
+async fn client(server: &Server) -> Client {
+    client_with(server, patient()).await
+}
+
+/// The options of a client that waits for the answers of a busy machine.
+fn patient() -> ClientBuilder {
+    Client::builder().connect_timeout(LONG)
+}
+
+/// A client whose session survives a busy machine, with whatever else is set. Needs no timers here.
+async fn client_with(server: &Server, builder: ClientBuilder) -> Client {
+    builder.session_timeout(LONG).connect(&server.connect_string()).await.unwrap()
+}
+
+/// A client whose session ends, and beats, within the time of a test.
+async fn brief_client(server: &Server, builder: ClientBuilder) -> Client {
+    connect_as(builder.session_timeout(T), server).await
+}
+
+/// The same, where a test does something for which a session timeout is the time.
+async fn steady_client(server: &Server) -> Client {
+    connect_as(patient().session_timeout(2 * T), server).await
+}
+
+/// A session to be borrowed.
+async fn owned_session(server: &Server, timeout: Duration) -> zk::Client {
+    // Several times over, so that the library does not pause before it reconnects.
+    let servers = vec![server.connect_string(); 15].join(",");
+    let mut tries = 0..5;
+    loop {
+        match zk::Client::connector().with_session_timeout(timeout).connect(&servers).await {
+            // On a busy machine it may have expired before it is known here.
+            Err(zk::Error::Timeout | zk::Error::SessionExpired) if tries.next().is_some() => {}
+            connected => return connected.unwrap(),
+        }
+    }
+}
+
+fn mutex_at(client: &Client, path: &str) -> InterProcessMutex {
+    InterProcessMutex::new(client, path).unwrap()
+}
+
+async fn until_state(client: &Client, wanted: ConnectionState) {
+    within("the state", client.watch_state().wait_for(|state| *state == wanted)).await.unwrap();
+}
+
+async fn until_queued(server: &Server, nodes: usize) {
+    until(server, "the queue", move |view| view.children(DIRECTORY).len() == nodes).await;
+}
+
+/// A create whose caller has gone is under way when its session expires: its attempt ends there.
+#[tokio::test]
+async fn an_attempt_that_was_given_up_ends_with_its_session() {
+    for cancelled in [false, true] {
+        let server = server();
+        let client = client(&server).await;
+        hold(&client).await.release().await.unwrap();
+        let gate = server.hold_request(Match::op(Op::Create).path_prefix(DIRECTORY));
+        if cancelled {
+            let mut attempt = task::spawn(mutex(&client).lock());
+            assert_pending!(attempt.poll());
+            within("the request", gate.wait_hit()).await;
+        } else {
+            let error = mutex(&client).acquire(ms(2_000)).await.unwrap_err();
+            assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+            within("the request", gate.wait_hit()).await;
+        }
+        let old = session(&client);
+        server.expire_session(old);
+        until(&server, "another session", move |view| {
+            view.sessions().iter().any(|session| session.id != old)
+        })
+        .await;
+        until_state(&client, ConnectionState::Connected).await;
+        // Whatever the attempt would still do comes before this is over.
+        client.flush(LONG).await.unwrap();
+        mutex_at(&client, OTHER).lock().await.unwrap().release().await.unwrap();
+        let new = session(&client);
+        let created = |entry: &&zookeeper_test_server::LogEntry| {
+            entry.op == Op::Create && entry.session == new && entry.path.starts_with(DIRECTORY)
+        };
+        assert_eq!(server.log().iter().filter(created).count(), 0, "it goes on without a caller");
+    }
+}
+
+/// The same with a create that waits for a connection, which does not come before the client gives up the
+/// session.
+#[tokio::test]
+async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
+    let server = server();
+    let client = brief_client(&server, patient()).await;
+    hold(&client).await.release().await.unwrap();
+    server.stop_async().await;
+    until_state(&client, ConnectionState::Suspended).await;
+    let mut cancelled = task::spawn(mutex(&client).lock());
+    assert_pending!(cancelled.poll());
+    let late = mutex(&client).acquire(ms(50)).await.unwrap_err();
+    assert!(matches!(late, AcquireError::Connection { .. }), "{late}");
+    drop(cancelled);
+    until_state(&client, ConnectionState::Lost).await;
+    server.reset_counters();
+    server.restart_async().await.unwrap();
+    let guard = hold(&client).await;
+    client.flush(LONG).await.unwrap();
+    assert_eq!(server.children(DIRECTORY).len(), 1);
+    assert_eq!(server.counters().requests(Op::Create), 1, "only the one that was asked for");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_that_is_refused_again_and_again_comes_to_an_end_by_the_policy() {
+    let server = server();
+    let holder = client(&server).await;
+    let guard = hold(&holder).await;
+    let policy = RetryPolicy::n_times(3, ms(1));
+    let waiter = client_with(&server, patient().retry_policy(policy)).await;
+    server.fail(Match::op(Op::GetData).always(), RUNTIME_INCONSISTENCY);
+    let error = within("the grant", mutex(&waiter).lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    assert_eq!(server.counters().requests(Op::GetData), 4, "the first and three repetitions");
+    waiter.flush(LONG).await.unwrap();
+    assert_eq!(server.children(DIRECTORY).len(), 1);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_that_costs_the_connection_each_time_comes_to_an_end_by_the_policy() {
+    let server = server();
+    let holder = client(&server).await;
+    let guard = hold(&holder).await;
+    let policy = RetryPolicy::n_times(3, ms(1));
+    let waiter = client_with(&server, patient().retry_policy(policy)).await;
+    server.drop_reply(Match::op(Op::GetData).always(), Loss::Close);
+    let error = within("the grant", mutex(&waiter).lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    let (asked, connects) = (
+        server.counters().requests(Op::GetData),
+        server.counters().requests_of(session(&waiter), Op::Connect),
+    );
+    assert!(asked <= 4, "{asked} watches");
+    assert!(connects <= 8, "{connects} reconnects");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_release_of_the_last_thing_alive_reports_success() {
+    let server = server();
+    for _ in 0..5 {
+        // The client and the mutex are gone before the guard.
+        let guard = hold(&client(&server).await).await;
+        assert!(guard.is_held());
+        within("the release", guard.release()).await.unwrap();
+        assert_eq!(server.children(DIRECTORY), [] as [&str; 0]);
+    }
+    until(&server, "the end of all sessions", |view| view.sessions().is_empty()).await;
+}
+
+#[tokio::test]
+async fn until_elapsed_does_not_count_the_time_in_the_queue() {
+    let server = server();
+    let holder = client(&server).await;
+    let guard = hold(&holder).await;
+    let most = ms(100);
+    let policy = RetryPolicy::until_elapsed(most, ms(1));
+    let waiter = client_with(&server, patient().retry_policy(policy)).await;
+    let id = session(&waiter);
+    let mut waiting = tokio::spawn(mutex(&waiter).lock());
+    until(&server, "the watch", |view| view.watches() == 1).await;
+    // Time in the queue that has to pass.
+    assert!(tokio::time::timeout(2 * most, &mut waiting).await.is_err());
+    // Its predecessor changes, it looks again, and the reply to that is lost.
+    let lost = server.drop_reply(Match::op(Op::GetChildren).session(id), Loss::Close);
+    server.set_data(&guard.node(), "changed").unwrap();
+    within("the request", lost.wait_hit()).await;
+    guard.release().await.unwrap();
+    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Creates that may still happen are remembered by directory, however many there are elsewhere.
+#[tokio::test]
+async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
+    let server = server();
+    let policy = RetryPolicy::n_times(0, ms(1));
+    let client = client_with(&server, patient().retry_policy(policy)).await;
+    let mut asked = Vec::new();
+    for path in [OTHER, DIRECTORY] {
+        mutex_at(&client, path).lock().await.unwrap().release().await.unwrap();
+        for _ in 0..10 {
+            let lost = server.drop_request(Match::op(Op::Create).path_prefix(path), Loss::Close);
+            let error = within("the grant", mutex_at(&client, path).lock()).await.unwrap_err();
+            assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+            asked.extend(lost.hits().into_iter().map(|hit| hit.path));
+        }
+    }
+    client.flush(LONG).await.unwrap();
+    assert_eq!(asked.len(), 20);
+    // Two of them are committed after all, before all that come from now on.
+    let mode = CreateMode::EphemeralSequential;
+    for path in asked.iter().filter(|path| path.starts_with(DIRECTORY)).take(2) {
+        server.create_as(path, "", mode, session(&client)).unwrap();
+    }
+    assert_eq!(server.children(DIRECTORY).len(), 2);
+    let guard = hold(&client).await;
+    client.flush(LONG).await.unwrap();
+    let left = server.children(DIRECTORY);
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(guard.node().ends_with(&left[0]));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
+    let server = server();
+    let client = brief_client(&server, patient()).await;
+    let guard = hold(&client).await;
+    let (mut watched, later) = (Box::pin(guard.lost()), guard.lost());
+    guard.release().await.unwrap();
+    // With nothing at stake nothing is proved any more, which would be a loss for a lock that is held: when
+    // that time has passed.
+    assert!(tokio::time::timeout(T * 3 / 4, &mut watched).await.is_err());
+    assert_pending!(task::spawn(later).poll());
+    until_state(&client, ConnectionState::Connected).await;
+    client.close().await.unwrap();
+    assert_eq!(within("the loss", watched).await.reason(), LostReason::Closed);
+}
+
+#[tokio::test]
+async fn lost_of_a_released_guard_resolves_at_the_end_of_a_borrowed_client() {
+    let server = server();
+    let owner = owned_session(&server, T).await;
+    let client = Client::from_session(owner.clone()).unwrap();
+    let guard = hold(&client).await;
+    let lost = tokio::spawn(guard.lost());
+    guard.release().await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(within("the loss", lost).await.unwrap().reason(), LostReason::Closed);
+}
+
+#[tokio::test]
+async fn lost_keeps_neither_the_session_nor_the_client() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let mut lost = task::spawn(guard.lost());
+    assert_pending!(lost.poll());
+    guard.release().await.unwrap();
+    drop(client);
+    let closed = |view: View<'_>| view.counters().requests(Op::CloseSession) == 1;
+    until(&server, "the end of the sessions", closed).await;
+    within("the loss", lost).await;
+}
+
+#[tokio::test]
+async fn a_client_knows_its_session_as_soon_as_it_is_connected() {
+    let server = server();
+    for _ in 0..20 {
+        let client = client(&server).await;
+        assert_eq!(client.state(), ConnectionState::Connected);
+        assert!(client.session_id().is_some());
+        assert_eq!(client.session_timeout(), Some(LONG));
+    }
+    let owner = owned_session(&server, LONG).await;
+    for _ in 0..20 {
+        let client = Client::from_session(owner.clone()).unwrap();
+        assert_eq!(client.state(), ConnectionState::Connected);
+        assert_eq!(client.session_id(), Some(owner.session_id().0));
+        assert_eq!(client.session_timeout(), Some(LONG));
+    }
+}
+
+#[tokio::test]
+async fn refused_credentials_are_told_to_every_caller() {
+    let server = server();
+    let client = client(&server).await;
+    let (busy, released) = (hold(&client).await, mutex_at(&client, OTHER).lock().await.unwrap());
+    let waiting = tokio::spawn(mutex(&client).lock());
+    until_queued(&server, 2).await;
+    // The deletion is not done before the credentials are refused.
+    let deletion = server.fail(Match::op(Op::Delete).path_prefix(OTHER).always(), THROTTLED);
+    let release = tokio::spawn(released.release());
+    within("the request", deletion.wait_hit()).await;
+    server.fail(Match::op(Op::GetChildren).path("/locks/c"), AUTH_FAILED);
+
+    let asked = within("the grant", mutex_at(&client, "/locks/c").lock()).await;
+    assert!(matches!(asked, Err(AcquireError::AuthFailed { .. })), "{asked:?}");
+    let waited = within("the grant", waiting).await.unwrap();
+    assert!(matches!(waited, Err(AcquireError::AuthFailed { .. })), "{waited:?}");
+    let release = within("the release", release).await.unwrap();
+    assert!(matches!(release, Err(ReleaseError::Lost(_))), "{release:?}");
+    assert_eq!(server.children(OTHER).len(), 1, "it was not deleted");
+    assert!(!busy.is_held());
+    let closed = within("the close", client.close()).await;
+    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+    assert_eq!(client.state(), ConnectionState::Closed);
+    let later = within("the grant", mutex(&client).acquire(LONG)).await;
+    assert!(matches!(later, Err(AcquireError::AuthFailed { .. })), "{later:?}");
+    let participants = within("the list", mutex(&client).participants()).await;
+    assert!(matches!(participants, Err(InspectError::AuthFailed { .. })), "{participants:?}");
+}
+
+#[tokio::test]
+async fn credentials_that_are_refused_for_the_next_session_are_told_to_waiters() {
+    let server = server();
+    let builder = Client::builder().auth("digest", "shop:secret");
+    let client = client_with(&server, builder).await;
+    let _guard = hold(&client).await;
+    let waiting = tokio::spawn(mutex(&client).lock());
+    until_queued(&server, 2).await;
+    server.fail(Match::op(Op::Auth).always(), AUTH_FAILED);
+    server.expire_session(session(&client));
+    let waited = within("the grant", waiting).await.unwrap();
+    assert!(matches!(waited, Err(AcquireError::AuthFailed { .. })), "{waited:?}");
+    until_state(&client, ConnectionState::Closed).await;
+    let later = within("the list", mutex(&client).participants()).await;
+    assert!(matches!(later, Err(InspectError::AuthFailed { .. })), "{later:?}");
+}
+
+#[tokio::test]
+async fn a_deadline_without_a_server_is_no_busy_lock() {
+    let server = server();
+    let builder = Client::builder().connect_timeout(ms(1_500)).retry_policy(RetryPolicy::one_time(ms(1)));
+    let client = brief_client(&server, builder).await;
+    hold(&client).await.release().await.unwrap();
+    server.stop_async().await;
+    // Within the session, and without one.
+    for state in [ConnectionState::Suspended, ConnectionState::Lost] {
+        until_state(&client, state).await;
+        let (mutex, other) = (mutex(&client), mutex_at(&client, OTHER));
+        let (short, none, tried) = within("the grant", async {
+            tokio::join!(mutex.acquire(ms(50)), other.acquire(Duration::ZERO), mutex.try_lock())
+        })
+        .await;
+        for error in [short.unwrap_err(), none.unwrap_err()] {
+            assert!(matches!(error, AcquireError::Connection { .. }), "{state:?}: {error}");
+        }
+        let tried = tried.unwrap_err();
+        assert!(
+            matches!(tried, TryLockError::Acquire(AcquireError::Connection { .. })),
+            "{state:?}: {tried}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_behind_another_contender_is_a_busy_lock() {
+    let server = server();
+    let (holder, client) = (client(&server).await, client(&server).await);
+    let guard = hold(&holder).await;
+    let error = timed_out(async |timeout| mutex(&client).acquire(timeout).await).await;
+    assert!(matches!(error, AcquireError::TimedOut { holder: None, .. }), "{error}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_grant_that_was_not_taken_yet_is_known_in_the_process() {
+    let server = server();
+    let client = client(&server).await;
+    hold(&client).await.release().await.unwrap();
+    let mutex = mutex(&client);
+    let mut granted = task::spawn(mutex.acquire(LONG));
+    assert_pending!(granted.poll());
+    // Answered behind the attempt's own requests.
+    assert_eq!(mutex.participants().await.unwrap().len(), 1);
+    assert!(mutex.is_acquired_in_this_process());
+    match mutex.acquire(ms(500)).await.unwrap_err() {
+        AcquireError::TimedOut { holder: Some(holder), .. } => {
+            assert_eq!(holder.location().file(), file!());
+        }
+        other => panic!("{other}"),
+    }
+    granted.await.unwrap().release().await.unwrap();
+    assert!(!mutex.is_acquired_in_this_process());
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let mut forgotten = task::spawn(mutex(&client).acquire(ms(3_000)));
+    assert_pending!(forgotten.poll());
+    until(&server, "the create", |view| {
+        view.node(DIRECTORY).is_some_and(|directory| directory.next_sequence == 2)
+    })
+    .await;
+    let waiting = tokio::spawn(mutex(&client).lock());
+    // All three have come, and one has gone.
+    let gone = |view: View<'_>| {
+        view.node(DIRECTORY)
+            .is_some_and(|directory| directory.next_sequence == 3 && directory.num_children == 2)
+    };
+    until(&server, "the third create", gone).await;
+    guard.release().await.unwrap();
+    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+    assert!(matches!(forgotten.await, Err(AcquireError::TimedOut { .. })));
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() {
+    let server = server();
+    let pause = ms(200);
+    let client = client_with(&server, patient().retry_policy(RetryPolicy::one_time(pause))).await;
+    hold(&client).await.release().await.unwrap();
+    server.fail(Match::op(Op::Create).times(1), THROTTLED);
+    let started = Instant::now();
+    let guard = hold(&client).await;
+    assert!(started.elapsed() >= pause, "{:?}", started.elapsed());
+    guard.release().await.unwrap();
+    // And counts: one repetition is what there is.
+    let throttled = server.fail(Match::op(Op::Create).always(), THROTTLED);
+    let error = within("the grant", mutex(&client).lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    assert_eq!(throttled.hits().len(), 2);
+}
+
+#[tokio::test]
+async fn flush_does_not_wait_for_what_begins_after_it() {
+    let server = server();
+    let client = client(&server).await;
+    let before = hold(&client).await;
+    // Deletions are not done until then.
+    let first = server.fail(Match::op(Op::Delete).path_prefix(DIRECTORY).always(), THROTTLED);
+    let second = server.fail(Match::op(Op::Delete).path_prefix(OTHER).always(), THROTTLED);
+    drop(before);
+    within("the request", first.wait_hit()).await;
+    let mut flush = task::spawn(client.flush(LONG));
+    assert_pending!(flush.poll());
+    drop(mutex_at(&client, OTHER).lock().await.unwrap());
+    within("the request", second.wait_hit()).await;
+    assert_pending!(flush.poll());
+    first.remove();
+    flush.await.unwrap();
+    assert_eq!((server.children(DIRECTORY).len(), server.children(OTHER).len()), (0, 1));
+    second.remove();
+    client.flush(LONG).await.unwrap();
+    assert_eq!(server.children(OTHER).len(), 0);
+}
+
+#[tokio::test]
+async fn a_closed_client_ends_its_waiters_although_a_lost_guard_is_kept() {
+    let server = server();
+    let client = client(&server).await;
+    let mutex = narrow(&client, 1);
+    let guard = mutex.lock().await.unwrap();
+    let mut waiting = task::spawn(mutex.lock());
+    assert_pending!(waiting.poll());
+    client.close().await.unwrap();
+    assert!(!guard.is_held());
+    let waited = within("the grant", waiting).await;
+    assert!(matches!(waited, Err(AcquireError::Closed { .. })), "{waited:?}");
+    let asked = within("the answer", mutex.try_lock()).await;
+    assert!(matches!(asked, Err(TryLockError::Acquire(AcquireError::Closed { .. }))), "{asked:?}");
+}
+
+#[tokio::test]
+async fn the_next_session_lets_waiters_in_although_a_lost_guard_is_kept() {
+    let server = server();
+    let client = client(&server).await;
+    let mutex = narrow(&client, 1);
+    let guard = mutex.lock().await.unwrap();
+    let mut waiting = task::spawn(mutex.lock());
+    assert_pending!(waiting.poll());
+    server.expire_session(session(&client));
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::SessionExpired);
+    let next = within("the grant", waiting).await.unwrap();
+    assert!(next.is_held());
+    assert!(!guard.is_held());
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn participants_that_are_not_polled_do_not_keep_the_session() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let mutex = mutex(&client);
+    let mut participants = task::spawn(mutex.participants());
+    assert_pending!(participants.poll());
+    within("the close", client.close()).await.unwrap();
+    assert_eq!(server.sessions().len(), 0);
+    assert!(!guard.is_held());
+    drop(participants);
+}
+
+/// Waits for the connection to be lost, then begins to close a client on a borrowed session with a stalled
+/// connection; answers what `close` said and lets the session come back. Nothing if the machine was so slow
+/// that the session ended meanwhile.
+async fn close_in_an_outage(server: &Server, owner: &zk::Client, client: &Client) -> Option<ReleaseError> {
+    let closed = within("the close", client.close()).await;
+    server.resume(owner.session_id().0);
+    let mut states = owner.state_watcher();
+    let mut state = states.peek_state();
+    while !state.is_terminated() {
+        if state == zk::SessionState::SyncConnected {
+            return Some(closed.unwrap_err());
+        }
+        state = within("the state", states.changed()).await;
+    }
+    None
+}
+
+/// Breaks the connection of a session; the next ones come about and are silent.
+fn interrupt(server: &Server, owner: &zk::Client) {
+    server.freeze_expiry(true);
+    server.stall(owner.session_id().0, Direction::Both);
+    server.cut(owner.session_id().0, Cut::Reset);
+}
+
+/// The time to give the session back is over before there is a server again: what was still to be deleted is
+/// deleted then, for the session lives on.
+#[tokio::test]
+async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_held_node() {
+    for _ in 0..3 {
+        let server = server();
+        let owner = owned_session(&server, T).await;
+        let client = Client::from_session(owner.clone()).unwrap();
+        let guard = hold(&client).await;
+        interrupt(&server, &owner);
+        until_state(&client, ConnectionState::Suspended).await;
+        let Some(error) = close_in_an_outage(&server, &owner, &client).await else { continue };
+        assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error}");
+        until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+        assert!(!guard.is_held());
+        assert!(!owner.state().is_terminated());
+        return;
+    }
+    panic!("the machine is too slow for this");
+}
+
+/// The same for a create that waited for a connection all the time, and is sent by the next.
+#[tokio::test]
+async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_queued_node() {
+    for _ in 0..3 {
+        let server = server();
+        let owner = owned_session(&server, T).await;
+        let client = Client::from_session(owner.clone()).unwrap();
+        hold(&client).await.release().await.unwrap();
+        interrupt(&server, &owner);
+        until_state(&client, ConnectionState::Suspended).await;
+        let mut waiting = task::spawn(mutex(&client).lock());
+        assert_pending!(waiting.poll());
+        let Some(error) = close_in_an_outage(&server, &owner, &client).await else { continue };
+        assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error}");
+        let waited = within("the grant", waiting).await;
+        assert!(matches!(waited, Err(AcquireError::Closed { .. })), "{waited:?}");
+        // One node in each life of the client: that of the guard, and that of the waiter.
+        let both = |view: View<'_>| {
+            view.node(DIRECTORY)
+                .is_some_and(|directory| directory.next_sequence == 2 && directory.num_children == 0)
+        };
+        until(&server, "both deletions", both).await;
+        assert!(!owner.state().is_terminated());
+        return;
+    }
+    panic!("the machine is too slow for this");
+}
+
+#[tokio::test]
+async fn a_borrowed_session_that_is_given_back_to_a_throttling_server_keeps_no_node() {
+    let server = server();
+    server.freeze_expiry(true);
+    let owner = owned_session(&server, T).await;
+    let client = Client::from_session(owner.clone()).unwrap();
+    let guard = hold(&client).await;
+    let throttled = server.fail(Match::op(Op::Delete).always(), THROTTLED);
+    let closed = within("the close", client.close()).await;
+    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+    assert_eq!(server.children(DIRECTORY).len(), 1);
+    throttled.remove();
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    assert!(!owner.state().is_terminated());
+    drop(guard);
+}
+
+/// A second deletion could overtake the first, which would then report that another client had deleted the
+/// node.
+#[tokio::test]
+async fn a_borrowed_session_that_is_given_back_during_a_release_deletes_the_node_once() {
+    let server = server();
+    let owner = owned_session(&server, LONG).await;
+    let client = Client::from_session(owner.clone()).unwrap();
+    let (released, kept) = (hold(&client).await, mutex_at(&client, OTHER).lock().await.unwrap());
+    let nodes = [released.node(), kept.node()];
+    let gate = server.hold_request(Match::op(Op::Delete));
+    let release = tokio::spawn(released.release());
+    within("the request", gate.wait_hit()).await;
+    let mut closing = task::spawn(client.close());
+    assert_pending!(closing.poll());
+    // By now it has looked for what there is to delete.
+    assert_eq!(within("the loss", kept.lost()).await.reason(), LostReason::Closed);
+    gate.release();
+    within("the release", release).await.unwrap().unwrap();
+    within("the close", closing).await.unwrap();
+    let log = server.log();
+    for node in nodes {
+        let asked = |entry: &&zookeeper_test_server::LogEntry| {
+            entry.kind == LogKind::Arrived && entry.op == Op::Delete && entry.path == node
+        };
+        assert_eq!(log.iter().filter(asked).count(), 1, "{node}");
+    }
+    assert!(!owner.state().is_terminated());
+}
+
+/// Servers before 3.6 answer a request that they do not know by closing the connection.
+#[tokio::test]
+async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let waiting = tokio::spawn(mutex(&client).lock());
+    until(&server, "the watch", |view| view.watches() == 1).await;
+    let id = session(&client);
+    for how in [Cut::Fin, Cut::Reset] {
+        let connects = server.counters().requests_of(id, Op::Connect);
+        let beats = server.counters().requests_of(id, Op::Multi);
+        server.cut(id, how);
+        let again = move |view: View<'_>| view.counters().requests_of(id, Op::Connect) > connects;
+        until(&server, "the reconnect", again).await;
+        // It is sent as soon as there is a connection.
+        until(&server, "a beat", move |view| view.counters().requests_of(id, Op::Multi) > beats).await;
+    }
+    guard.release().await.unwrap();
+    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+    let mut asked: Vec<Op> =
+        server.log().iter().filter(|entry| entry.kind == LogKind::Arrived).map(|entry| entry.op).collect();
+    asked.sort_unstable();
+    asked.dedup();
+    let known = [
+        Op::Create,
+        Op::Delete,
+        Op::GetData,
+        Op::GetChildren,
+        Op::Multi,
+        Op::SetWatches,
+        Op::Ping,
+        Op::CloseSession,
+        Op::Connect,
+    ];
+    assert!(asked.iter().all(|op| known.contains(op)), "{asked:?}");
+}
+
+/// A caller that does not want to wait for a server drops the future: the session is closed all the same when
+/// one comes.
+#[tokio::test]
+async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_there_is_one() {
+    let server = server();
+    server.freeze_expiry(true);
+    let client = client(&server).await;
+    let (guard, id) = (hold(&client).await, session(&client));
+    server.stop_async().await;
+    until_state(&client, ConnectionState::Suspended).await;
+    let mut closing = task::spawn(client.close());
+    assert_pending!(closing.poll());
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    assert_pending!(closing.poll());
+    drop(closing);
+    server.restart_async().await.unwrap();
+    until(&server, "the end of the session", move |view| {
+        view.sessions().iter().all(|session| session.id != id)
+    })
+    .await;
+    assert_eq!(server.counters().requests(Op::CloseSession), 1);
+    within("the close", client.close()).await.unwrap();
+}
+
+/// They need no server for that.
+#[tokio::test]
+async fn close_without_a_server_ends_those_who_wait_for_one_at_once() {
+    for lost in [false, true] {
+        let server = server();
+        let (client, state) = match lost {
+            true => (steady_client(&server).await, ConnectionState::Lost),
+            false => (client(&server).await, ConnectionState::Suspended),
+        };
+        server.stop_async().await;
+        until_state(&client, state).await;
+        let waiter = tokio::spawn(mutex(&client).lock());
+        let mut closing = task::spawn(client.close());
+        assert_pending!(closing.poll());
+        let waited = within("the end of the wait", waiter).await.unwrap();
+        assert!(matches!(waited, Err(AcquireError::Closed { .. })), "{waited:?}");
+        // It waits for a session timeout.
+        assert_pending!(closing.poll());
+    }
+}
+
+/// The policy's pause is longer than anything a caller of `close` would wait for, and than the session lives.
+async fn closes_beside_a_pause<T: Send + 'static>(
+    refused: Op,
+    call: impl FnOnce(Client, LockGuard) -> JoinHandle<T>,
+) -> T {
+    let server = server();
+    server.freeze_expiry(true);
+    let policy = RetryPolicy::forever(Duration::from_secs(3_600));
+    let client = client_with(&server, patient().retry_policy(policy)).await;
+    let (guard, session) = (hold(&client).await, session(&client));
+    let node = guard.node();
+    let throttled = server.fail(Match::op(refused).path_prefix(DIRECTORY).always(), THROTTLED);
+    let call = call(client.clone(), guard);
+    within("the request", throttled.wait_hit()).await;
+    // Answered behind the refusal, so that has arrived.
+    drop(within("the grant", mutex_at(&client, OTHER).lock()).await.unwrap());
+    within("the close", client.close()).await.unwrap();
+    assert!(!server.exists(&node), "the lock is still taken");
+    assert!(!server.sessions().iter().any(|other| other.id == session), "the session is still there");
+    within("the answer", call).await.unwrap()
+}
+
+#[tokio::test]
+async fn close_is_not_held_up_by_a_look_that_is_in_its_pause() {
+    let look = |client: Client, guard: LockGuard| {
+        tokio::spawn(async move {
+            let answer = mutex(&client).participants().await;
+            drop(guard);
+            answer
+        })
+    };
+    let answer = closes_beside_a_pause(Op::GetChildren, look).await;
+    assert!(matches!(answer, Err(InspectError::Closed { .. })), "{answer:?}");
+}
+
+#[tokio::test]
+async fn close_is_not_held_up_by_a_revocation_that_is_in_its_pause() {
+    let ask = |client: Client, guard: LockGuard| {
+        tokio::spawn(async move {
+            let answer = client.attempt_revoke(&guard.node()).await;
+            drop(guard);
+            answer
+        })
+    };
+    let answer = closes_beside_a_pause(Op::SetData, ask).await;
+    assert!(matches!(answer, Err(RevokeError::Closed { .. })), "{answer:?}");
+}
+
+/// It was sent, and what came of it is not heard any more.
+#[tokio::test]
+async fn a_transaction_that_is_under_way_when_the_client_is_closed_is_unknown() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let written = "/locks/written";
+    let gate = server.hold_reply(Match::op(Op::Multi).path(written));
+    let mut commit = task::spawn(guard.transaction().create(written, "").commit());
+    assert_pending!(commit.poll());
+    within("the request", gate.wait_hit()).await;
+    let mut closing = task::spawn(client.close());
+    assert_pending!(closing.poll());
+    let answer = within("the commit", commit).await;
+    assert!(matches!(answer, Err(TransactionError::Unknown { .. })), "{answer:?}");
+    assert!(server.exists(written));
+    gate.release();
+    within("the close", closing).await.unwrap();
+}
+
+/// It is sent by its first poll, and then kept; beside a `select!`, for instance, that had another branch.
+#[tokio::test]
+async fn a_transaction_that_is_not_polled_does_not_keep_the_session() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let written = "/locks/written";
+    let gate = server.hold_reply(Match::op(Op::Multi).path(written));
+    let mut commit = task::spawn(guard.transaction().create(written, "").commit());
+    assert_pending!(commit.poll());
+    within("the request", gate.wait_hit()).await;
+    gate.release();
+    within("the close", client.close()).await.unwrap();
+    assert_eq!(server.sessions().len(), 0);
+    assert!(server.exists(written));
+    // Whichever came first, the answer or the end.
+    let answer = within("the commit", commit).await;
+    assert!(matches!(answer, Ok(()) | Err(TransactionError::Unknown { .. })), "{answer:?}");
+}
+
+#[tokio::test]
+async fn connect_goes_on_beyond_the_session_timeout() {
+    let server = server();
+    server.stop_async().await;
+    let timeout = ms(200);
+    let builder = Client::builder().session_timeout(timeout).connect_timeout(LONG);
+    let servers = server.connect_string();
+    let mut connecting = tokio::spawn(async move { builder.connect(&servers).await });
+    // Session timeouts, which have to pass.
+    assert!(tokio::time::timeout(3 * timeout, &mut connecting).await.is_err(), "it gave up");
+    server.restart_async().await.unwrap();
+    let client = within("the session", connecting).await.unwrap().unwrap();
+    until_state(&client, ConnectionState::Connected).await;
+}
+
+/// The ids of all sessions that there were, in order.
+fn sessions_established(server: &Server) -> Vec<i64> {
+    let mut ids = Vec::new();
+    for entry in server.log().iter().filter(|entry| (entry.op, entry.kind) == (Op::Connect, LogKind::Applied))
+    {
+        if entry.error == 0 && !ids.contains(&entry.session) {
+            ids.push(entry.session);
+        }
+    }
+    ids
+}
+
+/// How long a server may be silent is an eighth of the session timeout, of the one that was granted; the
+/// library fixes it when it connects, by the one that was asked for.
+#[tokio::test]
+async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_server_timeout() {
+    let server = server();
+    // Of 40 s it would be 5 s, of the 20 s that are granted it is 2.5 s.
+    let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(3 * LONG);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    assert_eq!(client.session_timeout(), Some(LONG));
+    let id = session(&client);
+    let established = sessions_established(&server);
+    assert_eq!((established.len(), established[1]), (2, id));
+    // The other is closed, not left to expire.
+    until(&server, "the session", |view| view.sessions().len() == 1).await;
+    assert_eq!(server.counters().requests(Op::CloseSession), 1);
+    // A busy machine may be late to notice, but not each time.
+    let mut noticed = Vec::new();
+    for _ in 0..3 {
+        until_state(&client, ConnectionState::Connected).await;
+        let silent = Instant::now();
+        server.stall(id, Direction::Both);
+        until(&server, "the end of the connection", |view| {
+            view.sessions().iter().all(|session| !session.connected)
+        })
+        .await;
+        noticed.push(silent.elapsed());
+        server.resume(id);
+        if noticed.last() < Some(&ms(4_500)) {
+            break;
+        }
+    }
+    assert!(noticed.last() < Some(&ms(4_500)), "{noticed:?}");
+    // What was learned is used for the next session.
+    server.expire_session(id);
+    hold(&client).await.release().await.unwrap();
+    assert_eq!(sessions_established(&server).len(), 3);
+}
+
+/// The process ends after that, and nobody would close it.
+#[tokio::test]
+async fn close_waits_for_the_end_of_a_session_that_was_exchanged() {
+    let server = server();
+    let gate = server.hold_request(Match::op(Op::CloseSession));
+    let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(3 * LONG);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    within("the end of the first", gate.wait_hit()).await;
+    let (established, id) = (sessions_established(&server), session(&client));
+    assert_eq!((established.len(), established[1]), (2, id));
+    let mut closing = tokio::spawn(async move { client.close().await });
+    until(&server, "the end of the second", move |view| {
+        view.sessions().iter().all(|session| session.id != id)
+    })
+    .await;
+    let early = tokio::time::timeout(ms(500), &mut closing).await;
+    // On a machine that is as busy the connection has been given up meanwhile, and the request sent again.
+    assert!(early.is_err() || server.sessions().is_empty(), "{:?}", server.sessions());
+    gate.release();
+    if early.is_err() {
+        within("the close", closing).await.unwrap().unwrap();
+    }
+    assert_eq!(server.sessions().len(), 0);
+}
+
+/// The client gives its session up when no server has answered for 7/5 of its timeout; the servers, which have
+/// been stopped for as long, keep it until then after they are started.
+#[tokio::test]
+async fn close_confirms_no_session_that_only_the_client_has_given_up() {
+    for before in [ConnectionState::Suspended, ConnectionState::Lost] {
+        let server = server();
+        server.freeze_expiry(true);
+        let builder = patient().retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
+        let client = brief_client(&server, builder).await;
+        let guard = hold(&client).await;
+        server.stop_async().await;
+        within("the loss", guard.lost()).await;
+        if before == ConnectionState::Lost {
+            until_state(&client, before).await;
+        }
+        let closed = within("the close", client.close()).await;
+        assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{before:?}: {closed:?}");
+        server.restart_async().await.unwrap();
+        assert!(server.exists(&guard.node()), "it keeps others out");
+    }
+}
+
+/// The same of a session that is borrowed: its nodes are still there, and keep others out.
+#[tokio::test]
+async fn close_confirms_no_borrowed_session_that_only_the_client_library_has_given_up() {
+    let server = server();
+    server.freeze_expiry(true);
+    let owner = owned_session(&server, ms(1_500)).await;
+    let client = Client::from_session(owner.clone()).unwrap();
+    let guard = hold(&client).await;
+    server.stop_async().await;
+    until_state(&client, ConnectionState::Closed).await;
+    let closed = within("the close", client.close()).await;
+    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+    server.restart_async().await.unwrap();
+    assert!(server.exists(&guard.node()), "it keeps others out");
+}
+
+/// The servers come back: they would keep its nodes for a session timeout more.
+#[tokio::test]
+async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_servers_again() {
+    for is_closed in [false, true] {
+        let server = server();
+        server.freeze_expiry(true);
+        let client = steady_client(&server).await;
+        let (guard, id) = (hold(&client).await, session(&client));
+        server.stop_async().await;
+        until_state(&client, ConnectionState::Lost).await;
+        let closing = is_closed.then(|| {
+            tokio::spawn({
+                let client = client.clone();
+                async move { client.close().await }
+            })
+        });
+        server.restart_async().await.unwrap();
+        until(&server, "the end of the session", move |view| {
+            view.sessions().iter().all(|session| session.id != id)
+        })
+        .await;
+        assert!(!server.exists(&guard.node()));
+        match closing {
+            Some(closing) => within("the close", closing).await.unwrap().unwrap(),
+            // Its next session goes on.
+            None => hold(&client).await.release().await.unwrap(),
+        }
+    }
+}
+
+/// The close begins before the client gives the session up, and there is a server after that.
+#[tokio::test]
+async fn close_goes_on_when_the_client_gives_its_session_up_meanwhile() {
+    let server = server();
+    server.freeze_expiry(true);
+    let client = steady_client(&server).await;
+    let guard = hold(&client).await;
+    server.stop_async().await;
+    within("the loss", guard.lost()).await;
+    // After 2/3 of the session timeout, which is 2 T here. After 7/5 of it the client gives up.
+    tokio::time::sleep(T).await;
+    let closing = tokio::spawn(async move { client.close().await });
+    // Until it has.
+    tokio::time::sleep(T).await;
+    server.restart_async().await.unwrap();
+    within("the close", closing).await.unwrap().unwrap();
+    assert!(!server.exists(&guard.node()));
+}
+
+/// A server that was reached again has said so, as one does after most outages that cost a session.
+#[tokio::test]
+async fn close_confirms_a_session_that_the_servers_have_expired_meanwhile() {
+    let server = server();
+    let client = steady_client(&server).await;
+    let (guard, id) = (hold(&client).await, session(&client));
+    server.stop_async().await;
+    within("the loss", guard.lost()).await;
+    let closing = tokio::spawn(async move { client.close().await });
+    // Until more than a session timeout has passed since the loss of the connection.
+    tokio::time::sleep(T).await;
+    assert!(server.expire_session(id));
+    server.restart_async().await.unwrap();
+    within("the close", closing).await.unwrap().unwrap();
+}
+
+/// A server that was asked has said that it is gone.
+#[tokio::test]
+async fn close_confirms_a_session_that_the_servers_have_ended() {
+    let server = server();
+    let builder = patient().retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
+    let client = client_with(&server, builder).await;
+    let guard = hold(&client).await;
+    let next = server.fail(Match::op(Op::Connect).nth(1).always(), RUNTIME_INCONSISTENCY);
+    server.expire_session(session(&client));
+    within("the loss", guard.lost()).await;
+    within("the next session", next.wait_hit()).await;
+    within("the close", client.close()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_whose_other_timeout_changes_nothing_is_kept() {
+    let server = server();
+    // A third of the connect timeout, whichever of the two it is.
+    let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(ms(7_000));
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    assert_eq!(client.session_timeout(), Some(LONG));
+    assert_eq!(sessions_established(&server).len(), 1);
+}
+
+/// As above, and there is one server that gives no second session.
+#[tokio::test]
+async fn a_session_that_cannot_be_exchanged_will_do() {
+    let mut tries = 0..3;
+    let (server, second, client) = loop {
+        tries.next().expect("a session");
+        let server = Server::builder().tick(ms(50)).max_session_timeout(ms(4_000)).start().unwrap();
+        let second = server.fail(Match::op(Op::Connect).nth(1).always(), RUNTIME_INCONSISTENCY);
+        // Of 20 s it would be 1 s, of the 4 s that are granted it is half a second.
+        let builder = Client::builder().session_timeout(LONG).connect_timeout(ms(3_000));
+        match within("the session", builder.connect(&server.connect_string())).await {
+            Ok(client) => break (server, second, client),
+            // On a busy machine the answer to the first came too late.
+            Err(error) => assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}"),
+        }
+    };
+    assert!(!second.hits().is_empty());
+    // Or the connection that it has could not come back after a pause.
+    second.remove();
+    hold(&client).await.release().await.unwrap();
+    assert_eq!(sessions_established(&server), [session(&client)]);
+}
+
+/// Writes are answered, but later than after the half second that a server may be silent: each connection is
+/// cut before that.
+#[tokio::test]
+async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_server_may_be_silent() {
+    // On a busy machine the answers are later still, but not each time.
+    for _ in 0..3 {
+        if sessions_until_usable_again().await == 2 {
+            return;
+        }
+    }
+    panic!("twice the patience is not enough");
+}
+
+/// With twice the patience, a second, it is answered.
+async fn sessions_until_usable_again() -> usize {
+    let server = server();
+    let timeout = ms(3_000);
+    let policy = RetryPolicy::forever(ms(50));
+    let builder = Client::builder().session_timeout(timeout).retry_policy(policy);
+    let client = connect_as(builder, &server).await;
+    let guard = hold(&client).await;
+    for write in [Op::Create, Op::Delete, Op::Multi] {
+        server.delay_reply(Match::op(write).always(), ms(800));
+    }
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
+    drop(guard);
+    hold(&client).await.release().await.unwrap();
+    sessions_established(&server).len()
+}
+
+/// A client that has no lock, and so no heartbeat, has writes all the same.
+#[tokio::test]
+async fn a_persistent_node_gets_there_when_every_write_takes_longer_than_a_server_may_be_silent() {
+    let server = server();
+    let builder = Client::builder().session_timeout(ms(3_000)).retry_policy(RetryPolicy::forever(ms(50)));
+    let client = connect_as(builder, &server).await;
+    server.create("/services", "").unwrap();
+    for write in [Op::Create, Op::Delete, Op::Multi, Op::SetData] {
+        server.delay_reply(Match::op(write).always(), ms(800));
+    }
+    let node = PersistentNode::new(&client, "/services/web", "").unwrap();
+    within("the creation", node.wait_for_initial_create(test_support::SOON)).await.unwrap();
+    within("the end", node.close()).await.unwrap();
+    assert!(!server.exists("/services/web"));
+}
+
+/// A session is established by a write too. Those that are tried for one get twice the time after each try in
+/// vain; that the session is then not to be had with the usual patience must not cost it.
+#[tokio::test]
+async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_silent() {
+    let server = server();
+    let builder = Client::builder()
+        .session_timeout(ms(3_000))
+        .connect_timeout(ms(1_600))
+        .retry_policy(RetryPolicy::forever(ms(50)));
+    let client = connect_as(builder, &server).await;
+    hold(&client).await.release().await.unwrap();
+    let first = session(&client);
+    for write in [Op::Connect, Op::Create, Op::Delete, Op::Multi] {
+        server.delay_reply(Match::op(write).always(), ms(800));
+    }
+    server.expire_session(first);
+    hold(&client).await.release().await.unwrap();
+    assert_ne!(session(&client), first);
+}
+
+/// Each connection is cut at its second write, and lasts longer than a server may be silent. The first is the
+/// beat that is sent as soon as there is a connection.
+#[tokio::test]
+async fn a_session_is_kept_while_each_of_its_connections_answers_a_write() {
+    let timeout = ms(6_000);
+    let server = Server::builder().tick(ms(100)).max_session_timeout(timeout).start().unwrap();
+    let client = connect_as(Client::builder().session_timeout(timeout), &server).await;
+    let guard = hold(&client).await;
+    let id = session(&client);
+    let began = Instant::now();
+    while began.elapsed() < timeout * 3 / 2 {
+        // The beat after the one that was answered.
+        let cut = server.drop_reply(Match::op(Op::Multi).session(id).nth(1), Loss::Stall);
+        tokio::select! {
+            () = within("the request", cut.wait_hit()) => {}
+            lost = guard.lost() => panic!("{lost} after {:?}", began.elapsed()),
+        }
+        assert_eq!(client.session_id(), Some(id));
+        assert!(server.exists(&guard.node()));
+    }
+}
+
+#[tokio::test]
+async fn a_connect_that_is_dropped_leaves_no_session_for_longer_than_its_timeout() {
+    let server = server();
+    server.freeze_expiry(true);
+    let gate = server.hold_reply(Match::op(Op::Connect));
+    let builder = Client::builder().session_timeout(ms(300));
+    let mut connecting = task::spawn(builder.connect("127.0.0.1:1"));
+    assert_pending!(connecting.poll());
+    drop(connecting);
+    let builder = Client::builder().session_timeout(ms(300));
+    let servers = server.connect_string();
+    let connecting = tokio::spawn(async move { builder.connect(&servers).await });
+    within("the request", gate.wait_hit()).await;
+    assert!(!server.sessions().is_empty());
+    connecting.abort();
+    assert!(connecting.await.unwrap_err().is_cancelled());
+    gate.release();
+    server.freeze_expiry(false);
+    until(&server, "the end of all sessions", |view| view.sessions().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_far_deadline_is_no_deadline() {
+    let server = server();
+    let policy = RetryPolicy::n_times(u32::MAX, Duration::MAX);
+    let builder = Client::builder().connect_timeout(Duration::MAX).retry_policy(policy);
+    let client = client_with(&server, builder).await;
+    let mutex = mutex(&client);
+    let year = Duration::from_secs(60 * 60 * 24 * 365);
+    for far in [year - T, 10 * year, Duration::MAX] {
+        let guard = mutex.acquire(far).await.unwrap();
+        let waiting = tokio::spawn(mutex.acquire(far));
+        until_queued(&server, 2).await;
+        guard.release().await.unwrap();
+        within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+    }
+    let guard = mutex.acquire_until(Instant::now() + 30 * year).await.unwrap();
+    drop(guard);
+    within("the flush", client.flush(Duration::MAX)).await.unwrap();
+}

@@ -1,0 +1,287 @@
+//! What outlives what: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller), clients
+//! outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
+//! (docs/protocol.md#session-thread).
+
+use std::time::{Duration, Instant};
+
+use zookeeper_recipes::{
+    AcquireError, Client, ConnectionState, InspectError, InterProcessMutex, LostReason, ReleaseError,
+    RetryPolicy, TryLockError,
+};
+use zookeeper_test_server::{Cut, Match, Op};
+
+use simulation::scenario::tokio;
+use test_support::in_process::{
+    DIRECTORY, assert_clean, calm, connect, connect_as, connect_with, enqueue, granted, hold, mutex, queue,
+    session, start, start_impatient, until,
+};
+use test_support::{ByHand, SOON, within};
+
+/// Long enough to come into the queue in, on a busy machine too, for a call whose time has to end.
+const A_WHILE: Duration = Duration::from_secs(4);
+
+/// Waits until a client has another session than `old`.
+async fn next_session(client: &Client, old: i64) -> i64 {
+    let mut states = client.watch_state();
+    let next = async {
+        loop {
+            match client.session_id() {
+                Some(id) if id != old => return id,
+                _ => assert!(states.changed().await.is_some()),
+            }
+        }
+    };
+    within("the next session", next).await
+}
+
+#[tokio::test]
+async fn flush_waits_for_what_runs_in_the_background() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = hold(&client).await;
+    let gate = server.hold_request(Match::op(Op::Delete));
+    drop(guard);
+    let error = client.flush(Duration::from_millis(20)).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::TimedOut { nodes: 1, .. }), "{error}");
+    gate.release();
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+}
+
+/// A release that is not waited for goes on.
+#[tokio::test]
+async fn a_cancelled_release_goes_on() {
+    let server = start();
+    let client = connect(&server).await;
+    for poll in [false, true] {
+        let guard = hold(&client).await;
+        let release = ByHand::new(guard.release());
+        drop(if poll { release.start() } else { release });
+        client.flush(SOON).await.unwrap();
+        assert_eq!(server.children(DIRECTORY), [""; 0]);
+    }
+}
+
+/// A guard keeps its session, whatever else is dropped.
+#[tokio::test]
+async fn a_guard_keeps_the_session() {
+    let server = start();
+    let client = connect(&server).await;
+    let id = session(&client);
+    let guard = hold(&client).await;
+    drop(client);
+    // The other client's answer comes after anything that the drop could have sent.
+    let other = connect(&server).await;
+    let error = within("the answer", mutex(&other).try_lock()).await.unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+    assert!(guard.is_held());
+    assert!(server.sessions().iter().any(|s| s.id == id));
+    within("the release", guard.release()).await.unwrap();
+    until(&server, "the end of the session", move |view| view.sessions().iter().all(|s| s.id != id)).await;
+}
+
+/// `close` tells guards and waiters before it tells the server.
+#[tokio::test]
+async fn close_ends_guards_and_waiters() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let guard = hold(&client).await;
+    let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
+    let theirs = InterProcessMutex::new(&other, "/locks/elsewhere").unwrap();
+    let theirs = within("the other's grant", theirs.lock()).await.unwrap();
+    let waiting = tokio::spawn(elsewhere.lock());
+    let node = theirs.node();
+    until(&server, "the wait", move |view| view.watches_on(&node).len() == 1).await;
+    let gate = server.hold_request(Match::op(Op::CloseSession));
+    let closing = tokio::spawn({
+        let client = client.clone();
+        async move { client.close().await }
+    });
+    within("the close", gate.wait_hit()).await;
+    assert!(!guard.is_held(), "before the servers know");
+    let lost = within("the loss", guard.lost()).await;
+    assert_eq!((lost.reason(), lost.path()), (LostReason::Closed, DIRECTORY));
+    assert!(!closing.is_finished());
+    gate.release();
+    within("the close", closing).await.unwrap().unwrap();
+    let error = within("the waiter's end", waiting).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+    until(&server, "the end of its watches", |view| view.watches() == 0).await;
+    client.close().await.unwrap();
+    let error = guard.release().await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
+    let error = mutex(&client).lock().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    assert_eq!(client.state(), ConnectionState::Closed);
+    theirs.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_starts_again_in_the_next_session() {
+    let server = start();
+    let (holder, client) = (connect(&server).await, connect(&server).await);
+    let held = hold(&holder).await;
+    let waiting = enqueue(&server, &client).await;
+    let old = session(&client);
+    assert!(server.expire_session(old));
+    let new = next_session(&client, old).await;
+    let node = held.node();
+    until(&server, "the wait in the next session", move |view| view.watches_on(&node) == [new]).await;
+    assert!(!waiting.attempt.is_finished());
+    held.release().await.unwrap();
+    let guard = granted(waiting.attempt).await;
+    assert_ne!(guard.node(), waiting.node);
+    assert_eq!(server.node(&guard.node()).unwrap().ephemeral_owner, new);
+    guard.release().await.unwrap();
+    assert_clean(&server, "after the next session").await;
+}
+
+/// The deadline of the call goes on over sessions.
+#[tokio::test]
+async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
+    let server = start();
+    let (holder, client) = (connect(&server).await, connect(&server).await);
+    let held = hold(&holder).await;
+    let started = Instant::now();
+    let attempt = tokio::spawn(mutex(&client).acquire(A_WHILE));
+    let (node, old) = (held.node(), session(&client));
+    until(&server, "the wait", move |view| view.watches_on(&node) == [old]).await;
+    server.refuse_connections(true);
+    assert!(server.expire_session(old));
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+    assert!(started.elapsed() >= A_WHILE);
+    server.refuse_connections(false);
+    next_session(&client, old).await;
+    client.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [held.node()]);
+    held.release().await.unwrap();
+}
+
+/// A holder whose session ends is told, and nothing of it is used afterwards: its late release deletes
+/// nothing.
+#[tokio::test]
+async fn a_holder_whose_session_ends_has_lost_the_lock() {
+    let server = start();
+    let client = calm(&server).await;
+    let (old, handle) = (session(&client), mutex(&client));
+    let mut guards = Vec::new();
+    for _ in 0..2 {
+        // The second time, the first guard is still kept.
+        let guard = within("the grant", handle.lock()).await.unwrap();
+        let id = session(&client);
+        let lost = guard.lost();
+        assert!(server.expire_session(id));
+        let lost = within("the loss", lost).await;
+        assert_eq!((lost.reason(), lost.path()), (LostReason::SessionExpired, DIRECTORY));
+        assert!(!guard.is_held());
+        assert!(!handle.is_acquired_in_this_process());
+        assert_eq!(within("the loss, again", guard.lost()).await, lost);
+        next_session(&client, id).await;
+        guards.push(guard);
+    }
+    // The numbers start again, so an old name without its unique part would be the new one.
+    server.delete(DIRECTORY).unwrap();
+    let current = within("the grant in the third session", handle.lock()).await.unwrap();
+    let id = session(&client);
+    assert_ne!(id, old);
+    assert!(current.node().ends_with("-0000000000"), "{}", current.node());
+    server.reset_counters();
+    let dropped = guards.pop().unwrap();
+    assert_ne!(dropped.node(), current.node());
+    drop(dropped);
+    let error = within("the late release", guards.pop().unwrap().release()).await.unwrap_err();
+    let ReleaseError::Lost(lost) = error else { panic!("{error}") };
+    assert_eq!(lost.reason(), LostReason::SessionExpired);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(
+        server.counters().total_requests(),
+        0,
+        "nothing is asked in the name of a session that is over"
+    );
+    assert!(current.is_held() && handle.is_acquired_in_this_process());
+    assert_eq!(queue(&server), [current.node()]);
+    current.release().await.unwrap();
+}
+
+/// The token of a later grant is greater, over sessions and over directories that were removed.
+#[tokio::test]
+async fn tokens_grow_over_sessions_and_directories() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let mut last = None;
+    for round in 0..6 {
+        let client = if round % 2 == 0 { &a } else { &b };
+        let guard = within("the grant", mutex(client).lock()).await.unwrap();
+        let token = guard.fencing_token();
+        assert_eq!(token.zxid(), server.node(&guard.node()).unwrap().czxid);
+        assert!(Some(token) > last, "{token} after {last:?}");
+        last = Some(token);
+        guard.release().await.unwrap();
+        match round {
+            1 => server.advance_epoch(),
+            3 => server.delete(DIRECTORY).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+/// As after an outage that was longer than the session timeout: a service that is out of use meanwhile asks for no
+/// lock.
+#[tokio::test]
+async fn after_an_outage_another_session_is_found_without_a_call() {
+    let server = start_impatient();
+    let builder = Client::builder()
+        .session_timeout(Duration::from_secs(1))
+        .retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
+    let client = connect_as(builder, &server).await;
+    let mutex = mutex(&client);
+    let mut states = client.watch_state();
+    server.refuse_connections(true);
+    assert!(server.cut(session(&client), Cut::Fin));
+    within("the end of the session", states.wait_for(|state| *state == ConnectionState::Lost)).await.unwrap();
+    // A round of tries is over.
+    let error = within("a call", mutex.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    server.refuse_connections(false);
+    within("another session", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+}
+
+/// On a borrowed session `close` deletes what is ours and leaves the session to its owner.
+#[tokio::test]
+async fn a_borrowed_session_is_given_back() {
+    let server = start();
+    let owner =
+        within("the session", zookeeper_client::Client::connect(&server.connect_string())).await.unwrap();
+    let id = owner.session_id().0;
+    let client = Client::from_session(owner.clone()).unwrap();
+    let guard = hold(&client).await;
+    let waiting = tokio::spawn(mutex(&client).lock());
+    let node = guard.node();
+    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    within("the close", client.close()).await.unwrap();
+    assert!(!guard.is_held());
+    let error = within("the waiter's end", waiting).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+    drop((guard, client));
+    owner.check_stat(DIRECTORY).await.unwrap().unwrap();
+    assert_eq!(server.sessions().len(), 1);
+    until(&server, "the end of the watch", |view| view.watches() == 0).await;
+}
+
+/// A look is repeated in the next session, but not for ever: a server that answers it by the end of the session
+/// would be asked in one session after the other.
+#[tokio::test]
+async fn a_look_that_ends_each_session_is_given_up_by_the_retry_policy() {
+    let server = start();
+    let client = connect_with(&server, RetryPolicy::n_times(2, Duration::ZERO)).await;
+    server.fail(Match::op(Op::GetChildren).path(DIRECTORY).always(), -112);
+    let error = within("the end", mutex(&client).participants()).await.unwrap_err();
+    assert!(matches!(error, InspectError::Connection { .. }), "{error}");
+    // The first, at once in the next session, and twice by the policy.
+    assert_eq!(server.counters().requests(Op::GetChildren), 4);
+    server.clear_faults();
+    assert!(within("the look", mutex(&client).participants()).await.unwrap().is_empty());
+}
