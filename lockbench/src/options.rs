@@ -67,8 +67,8 @@ pub(crate) enum Command {
         /// Which.
         name: String,
     },
-    /// Compares what locks do when something breaks: holders that are killed, stopped or cut off, answers that are
-    /// lost, servers that restart, and updates that a holder makes too late.
+    /// Compares what locks do when something breaks: holders that are killed, stopped or cut off, answers
+    /// that are lost, servers that restart, and updates that a holder makes too late.
     Matrix(MatrixOptions),
 }
 

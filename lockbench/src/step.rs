@@ -1,5 +1,5 @@
-//! What the matrix and a holder say to each other: one JSON object per line, like the jobs of `job`, but a holder does
-//! one step of a lock at a time.
+//! What the matrix and a holder say to each other: one JSON object per line, like the jobs of `job`, but a
+//! holder does one step of a lock at a time.
 
 use std::path::PathBuf;
 
@@ -38,8 +38,8 @@ pub(crate) struct Open {
     pub(crate) path: String,
     /// The session timeout, or the time to live of a key.
     pub(crate) millis: u64,
-    /// Whether it listens to the state of its connection, or looks at the clock, where the lock leaves that to its
-    /// user.
+    /// Whether it listens to the state of its connection, or looks at the clock, where the lock leaves that
+    /// to its user.
     pub(crate) careful: bool,
     /// Where it notes every few milliseconds whether it holds the lock.
     pub(crate) journal: PathBuf,

@@ -45,7 +45,7 @@ fn one_trial(lock: &str, fault: &str, overlaps: bool) -> Outcome {
     let file = tempfile::NamedTempFile::new()?;
     let mut matrix = Command::new(env!("CARGO_BIN_EXE_lockbench"));
     matrix.args(["matrix", "--lock", lock, "--fault", fault, "--repeat", "1", "--seconds", "0"]);
-    matrix.args(["--timeout", "2000", "--json"]).arg(file.path());
+    matrix.args(["--timeout", "3000", "--json"]).arg(file.path());
     let output = matrix.stdin(Stdio::null()).output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let report: Value =

@@ -1,8 +1,9 @@
-//! The same small world for two locks: this library's mutex, and `zookeeper_client::Client::lock`, on which no test of
-//! this library depends. Machines, faults and times follow from the seed alone, so both meet the same.
+//! The same small world for two locks: this library's mutex, and `zookeeper_client::Client::lock`, on which
+//! no test of this library depends. Machines, faults and times follow from the seed alone, so both meet the
+//! same.
 //!
-//! The guard of `Client::lock` has no signal of a loss. Its users can watch the state of the session, so here it is held
-//! while that is `SyncConnected`.
+//! The guard of `Client::lock` has no signal of a loss. Its users can watch the state of the session, so here
+//! it is held while that is `SyncConnected`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! `zookeeper_client::Client::lock`. Its guard has no signal of a loss: a careful user looks at the state of the
-//! session.
+//! `zookeeper_client::Client::lock`. Its guard has no signal of a loss: a careful user looks at the state of
+//! the session.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

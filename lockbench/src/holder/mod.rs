@@ -1,4 +1,5 @@
-//! The process in which a holder of the matrix runs: it does the steps that it reads from stdin, and answers on stdout.
+//! The process in which a holder of the matrix runs: it does the steps that it reads from stdin, and answers
+//! on stdout.
 
 mod client_lock;
 mod ours;

@@ -1,6 +1,7 @@
-//! The lock that Redis documents for one server: `SET NX PX` with a value of its own, and a script that deletes the key
-//! only if it still has this value. A careful user also extends the key's time while it holds the lock, by a script of
-//! the same kind, and counts the validity from when the last extension that succeeded was sent.
+//! The lock that Redis documents for one server: `SET NX PX` with a value of its own, and a script that
+//! deletes the key only if it still has this value. A careful user also extends the key's time while it holds
+//! the lock, by a script of the same kind, and counts the validity from when the last extension that
+//! succeeded was sent.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

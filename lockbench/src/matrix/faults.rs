@@ -38,7 +38,8 @@ impl Fault {
 pub(crate) struct Outcome {
     /// For how long two believed that they held the lock.
     pub(crate) overlap_ms: Option<f64>,
-    /// From when the holder was told that it had lost the lock to the next grant; negative if it was told later.
+    /// From when the holder was told that it had lost the lock to the next grant; negative if it was told
+    /// later.
     pub(crate) margin_ms: Option<f64>,
     /// From the fault, or the end of the lost answer, to the grant that follows.
     pub(crate) granted_ms: Option<f64>,

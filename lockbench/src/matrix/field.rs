@@ -17,7 +17,8 @@ use crate::matrix::judge::Belief;
 use crate::process::Worker;
 use crate::step::{Open, Poll, Step, Told};
 
-/// How long a process may take to start, and to open a session, on a machine on which everything else runs too.
+/// How long a process may take to start, and to open a session, on a machine on which everything else runs
+/// too.
 const START: Duration = Duration::from_secs(60);
 
 /// A lock's servers.

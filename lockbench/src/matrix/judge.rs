@@ -1,5 +1,5 @@
-//! What the journals of holders show: whether two believed that they held a lock at once, and how long before the next
-//! grant the last holder was told of its loss.
+//! What the journals of holders show: whether two believed that they held a lock at once, and how long before
+//! the next grant the last holder was told of its loss.
 
 use crate::step::Poll;
 
@@ -17,9 +17,9 @@ impl Belief {
     }
 }
 
-/// Returns for how long, in nanoseconds, `former` was answered that it holds the lock while `next` held it and was
-/// answered so, too; `None` if it never was. A question counts that was asked after the grant: an answer from before a
-/// pause of the process is none.
+/// Returns for how long, in nanoseconds, `former` was answered that it holds the lock while `next` held it
+/// and was answered so, too; `None` if it never was. A question counts that was asked after the grant: an
+/// answer from before a pause of the process is none.
 pub(crate) fn overlap(former: &Belief, next: &Belief) -> Option<i64> {
     let until = next.until()?;
     let beside = |poll: &&Poll| poll.held && poll.asked > next.granted && poll.answered < until;

@@ -1,6 +1,6 @@
-//! The workload `lock-set`, with which Jepsen tested etcd's locks: workers read a set, add an element and write it back,
-//! each under the lock, and some are stopped in between for longer than the lock lasts. What was acknowledged and is not
-//! in the set at the end is lost.
+//! The workload `lock-set`, with which Jepsen tested etcd's locks: workers read a set, add an element and
+//! write it back, each under the lock, and some are stopped in between for longer than the lock lasts. What
+//! was acknowledged and is not in the set at the end is lost.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

@@ -1,5 +1,6 @@
-//! Compares what locks do when something breaks, in real time: each fault beside each lock, several times, with the
-//! holders' own answers as witnesses; and the workload `lock-set`. docs/comparison.md says what came of it.
+//! Compares what locks do when something breaks, in real time: each fault beside each lock, several times,
+//! with the holders' own answers as witnesses; and the workload `lock-set`. docs/comparison.md says what came
+//! of it.
 
 mod faults;
 mod field;
