@@ -14,7 +14,7 @@ type TestResult = Result<(), Box<dyn Error>>;
 fn main() {
     let mut suite = Suite::new();
     // The runs wait most of the time, for the sessions of the dead.
-    suite.at_once(8);
+    suite.at_once(6);
     // The longest first.
     suite.add(
         "in-process",

@@ -24,7 +24,7 @@ const PATIENT: &str = "60s";
 fn main() {
     let mut suite = Suite::new();
     // The sales wait most of the time, for those who think and for the sessions of the dead.
-    suite.at_once(8);
+    suite.at_once(4);
     // The longest first.
     suite.add("in-process", "sale::the_rush", || the_rush(None));
     for lock in ["mutex", "fair", "read-write"] {

@@ -31,7 +31,7 @@ type Test = fn() -> TestResult;
 fn main() {
     let mut suite = Suite::new();
     // The examples wait most of the time, for those who work and for the sessions of the dead.
-    suite.at_once(8);
+    suite.at_once(6);
     // The longest first.
     let in_process: [(&str, Test); 11] = [
         ("controller::of_a_latch_has_one_leader_at_a_time", controller::of_a_latch_has_one_leader_at_a_time),
