@@ -196,8 +196,27 @@ impl Modules {
             && word == "mod"
         {
             let file = file_of(&self.all[path].file, name);
-            self.for_tests.insert(file);
+            self.note_test_files(file);
         }
+    }
+
+    /// Notes the file of a module that is compiled for unit tests only, and those of the modules in it. Nothing, if
+    /// it is inline.
+    fn note_test_files(&mut self, file: String) {
+        if !Path::new(env!("CARGO_MANIFEST_DIR")).join(&file).exists() {
+            return;
+        }
+        let tokens: TokenStream = read(&file).parse().unwrap_or_else(|error| panic!("{file}: {error}"));
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        for words in tokens.windows(3) {
+            if let [TokenTree::Ident(word), TokenTree::Ident(name), end] = words
+                && *word == "mod"
+                && is_punct(Some(end), ';')
+            {
+                self.note_test_files(file_of(&file, &name.to_string()));
+            }
+        }
+        self.for_tests.insert(file);
     }
 
     /// The module that a relative path in `module` starts in, and what is left of it. `None` if it is another
