@@ -39,7 +39,21 @@ impl Machines {
         let plan = &self.world.plan;
         let builder = Client::builder().session_timeout(plan.session_timeout).margin(plan.margin).name(&name);
         let servers = format!("{name}:{PORT}");
-        let client = host::on(&session, async move { builder.connect_lazy(&servers) }).await;
+        let connects = lock(&self.rng).one_in(4);
+        let connect = async move {
+            let connected = if connects {
+                builder.clone().connect(&servers).await
+            } else {
+                builder.clone().connect_lazy(&servers)
+            };
+            // One that starts without a server goes on trying.
+            match connected {
+                Ok(client) => (Ok(client), None),
+                Err(error) => (builder.connect_lazy(&servers), Some(error)),
+            }
+        };
+        let (client, refused) = host::on(&session, connect).await;
+        self.world.note_error("not connected", refused);
         let machine = Arc::new(Machine {
             number,
             link: self.net.link(&name),
@@ -47,6 +61,7 @@ impl Machines {
             process,
             executor,
             is_dead: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
             thawed: AtomicU64::new(0),
         });
         for _ in 0..plan.callers {
@@ -60,6 +75,40 @@ impl Machines {
 
     pub fn pick(&self, rng: &mut Rng) -> Arc<Machine> {
         Arc::clone(rng.pick(&lock(&self.all)))
+    }
+
+    /// Closes or drains a client while its callers call, and starts another machine.
+    pub async fn replace(&self, rng: &mut Rng) {
+        let machine = {
+            let mut all = lock(&self.all);
+            let which = rng.range(0, all.len() as u64) as usize;
+            all.swap_remove(which)
+        };
+        self.world.fault("client replaced", || machine.number.to_string());
+        let timeout_ms = self.world.plan.timeout_ms();
+        let drain = rng.one_in(2).then(|| Duration::from_millis(rng.range(0, 2 * timeout_ms)));
+        let rest = Duration::from_millis(rng.range(1, 500));
+        let (world, old) = (Arc::clone(&self.world), Arc::clone(&machine));
+        let end = async move {
+            let is_drained = match drain {
+                Some(time) => {
+                    let drained = old.client.drain(time).await;
+                    let is_drained = drained.is_ok();
+                    world.note("drained", "not drained", drained);
+                    is_drained
+                }
+                None => {
+                    world.note("closed", "not closed", old.client.close().await);
+                    false
+                }
+            };
+            world.client_ended(&old, is_drained);
+            // Its callers find out by themselves.
+            sleep(rest).await;
+            old.has_left.store(true, Ordering::Relaxed);
+        };
+        lock(&self.callers).spawn(host::on(&machine.executor, end));
+        self.start().await;
     }
 
     /// Has a machine crash, and starts another.
@@ -141,8 +190,9 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
         world.violation(&format!("{} callers do not end", left.len()));
     }
     drop(left);
+    worlds::check_calm(&world, &server);
     let all = std::mem::take(&mut *lock(&machines.all));
-    worlds::all_work(&world, &all, patience).await;
+    worlds::all_work(&world, &server, &all, patience).await;
     leave_nothing(&world, &server, &all, patience).await;
     looks.abort();
 

@@ -7,6 +7,8 @@ use zookeeper_recipes::Margin;
 
 /// One world in so many is [long](Plan::long).
 const LONG: u64 = 40;
+/// One world in so many is [calm](Plan::calm).
+const CALM: u64 = 20;
 
 /// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,11 +17,17 @@ pub enum Kind {
     Fair,
     ReadWrite,
     Semaphore,
+    /// A counter that only rises.
     Counter,
+    /// A counter that is set and compared, to values that are used once.
+    Register,
     Latch,
     Selector,
     /// A job that runs once per occasion.
     Job,
+    Group,
+    /// A persistent node.
+    Node,
 }
 
 /// The sizes, options and times of a world.
@@ -38,7 +46,9 @@ pub struct Plan {
     pub clock_rate: f64,
     pub touch_interval: Duration,
     pub margin: Margin,
-    pub handoff: bool,
+    /// How many callers of a client a mutex is handed to, and for how long, before another is let in; 0 is none.
+    pub handoff: u32,
+    pub handoff_ms: u64,
     pub sticky: bool,
     /// Whether each call makes its own handle.
     pub fresh_handles: bool,
@@ -58,6 +68,12 @@ pub struct Plan {
     pub multi: u64,
     /// Whether the limits of semaphores are changed.
     pub resizes: bool,
+    /// The most nodes of a client at a path, if that is set.
+    pub max_znodes: Option<usize>,
+    /// Whether the directories of locks stay.
+    pub persistent: bool,
+    /// Whether nothing breaks: then those who ask are served in their order, and few are woken.
+    pub calm: bool,
     /// Whether links are long: up to 60 ms, and 2 s now and then.
     pub far: bool,
     /// Whether locks are held for longer than a world takes to heal: then its end ends them.
@@ -76,9 +92,12 @@ impl Plan {
             Kind::ReadWrite,
             Kind::Semaphore,
             Kind::Counter,
+            Kind::Register,
             Kind::Latch,
             Kind::Selector,
             Kind::Job,
+            Kind::Group,
+            Kind::Node,
         ];
         let (kind, mixed, paths) = (*rng.pick(&all), rng.one_in(3), rng.range(1, 4) as usize);
         let kinds = (0..paths).map(|_| if mixed { *rng.pick(&all) } else { kind }).collect();
@@ -94,7 +113,8 @@ impl Plan {
             clock_rate: if drifts { *rng.pick(&[0.9, 1.05, 1.1]) } else { 1.0 },
             touch_interval: if lags { session_timeout / 20 } else { Duration::ZERO },
             margin: if rng.one_in(4) { Margin::Strict } else { Margin::Standard },
-            handoff: rng.one_in(4),
+            handoff: *rng.pick(&[0, 0, 0, 8]),
+            handoff_ms: *rng.pick(&[50, 500]),
             sticky: rng.one_in(3),
             fresh_handles: rng.one_in(3),
             permits: *rng.pick(&[2, 2, 5]),
@@ -107,9 +127,29 @@ impl Plan {
             far: rng.one_in(3),
             multi: *rng.pick(&[0, 0, 6, 1]),
             resizes: rng.one_in(2),
+            max_znodes: *rng.pick(&[None, None, Some(1), Some(2)]),
+            persistent: rng.one_in(4),
+            calm: rng.one_in(CALM),
             long: false,
         };
-        if rng.one_in(LONG) { plan.long() } else { plan }
+        match (plan.calm, rng.one_in(LONG)) {
+            (_, true) => plan.long(),
+            (true, false) => plan.calm(),
+            (false, false) => plan,
+        }
+    }
+
+    /// Mutexes and fair locks without options, of which it is known who is next and how many are woken.
+    fn calm(self) -> Self {
+        let plain = |kind: &Kind| if *kind == Kind::Mutex { Kind::Mutex } else { Kind::Fair };
+        Self {
+            kinds: self.kinds.iter().map(plain).collect(),
+            handoff: 0,
+            sticky: false,
+            broken: 0,
+            multi: 0,
+            ..self
+        }
     }
 
     /// Many locks that are held for hours, with a fault now and then.
@@ -134,6 +174,7 @@ impl Plan {
             sweep_ms: 0,
             fault_ms: HOUR / 4,
             multi: 0,
+            calm: false,
             long: true,
             ..self
         }

@@ -9,15 +9,19 @@ use simnet::host::Host;
 use simnet::net::Link;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use zookeeper_recipes::{Client, LockState, Lost, NodeVersion};
+use zookeeper_recipes::{Client, LockState, Lost, LostReason, NodeVersion};
 
 use crate::check::broken::Broken;
+use crate::check::closed;
 use crate::check::counter::Numbers;
 use crate::check::exclusion::{Exclusion, Guard, Share};
+use crate::check::fifo::Fifo;
 use crate::check::limits::Limits;
 use crate::check::margin::Margins;
+use crate::check::members::Members;
 use crate::check::once::Runs;
 use crate::check::reads::{self, Reads};
+use crate::check::register::Register;
 use crate::check::revoked::Revoked;
 use crate::check::slots;
 use crate::check::stale::{self, Grants};
@@ -65,11 +69,18 @@ pub struct Machine {
     pub executor: Arc<Host>,
     /// Whether it has crashed.
     pub is_dead: AtomicBool,
+    /// Whether its client was closed, and its callers are to stop.
+    pub has_left: AtomicBool,
     /// When it was frozen last, in milliseconds.
     pub thawed: AtomicU64,
 }
 
 impl Machine {
+    /// Whether its callers are to stop.
+    pub fn is_over(&self) -> bool {
+        self.is_dead() || self.has_left.load(Ordering::Relaxed)
+    }
+
     pub fn is_dead(&self) -> bool {
         self.is_dead.load(Ordering::Relaxed)
     }
@@ -82,6 +93,9 @@ struct Place {
     grants: Grants,
     numbers: Numbers,
     reads: Reads,
+    register: Register,
+    members: Members,
+    fifo: Fifo,
     runs: Runs,
     limits: Option<Limits>,
 }
@@ -378,6 +392,38 @@ impl World {
         self.sometimes("told to stop".to_owned());
         let outcome = lock(&self.revoked).told(&grant.nodes);
         self.check(outcome.map_err(|text| format!("{} {text}", grant.who)));
+    }
+
+    /// Runs a closure on the values of a number that is set.
+    pub fn register<T>(&self, place: usize, look: impl FnOnce(&mut Register) -> T) -> T {
+        look(&mut lock(&self.places[place]).register)
+    }
+
+    /// Runs a closure on the members of a group.
+    pub fn members<T>(&self, place: usize, look: impl FnOnce(&mut Members) -> T) -> T {
+        look(&mut lock(&self.places[place]).members)
+    }
+
+    /// Runs a closure on those who wait at a path.
+    pub fn fifo<T>(&self, place: usize, look: impl FnOnce(&mut Fifo) -> T) -> T {
+        look(&mut lock(&self.places[place]).fifo)
+    }
+
+    /// A machine's client has ended by a close, or by a drain that says that all went well.
+    pub fn client_ended(&self, machine: &Arc<Machine>, is_drained: bool) {
+        let (mut held, mut in_hands) = (0, 0);
+        for place in &self.places {
+            for (_, grant) in lock(place).inside.guards() {
+                if Arc::ptr_eq(&grant.machine, machine) && !matches!(grant.held, Held::Run(_)) {
+                    held += usize::from(grant.held.is_held());
+                    let is_taken = grant.held.state() == Some(LockState::Lost(LostReason::Closed));
+                    in_hands += usize::from(is_taken);
+                }
+            }
+        }
+        self.check(
+            closed::ended(held, in_hands, is_drained).map_err(|text| format!("{}: {text}", machine.number)),
+        );
     }
 
     /// Runs a closure on the runs of a job.

@@ -1,9 +1,9 @@
 //! The end of one who holds or waits wakes at most one other, as long as nothing breaks.
 
-/// So many notifications of watches, and so many requests that may have deleted a node.
-pub fn few(notifications: u64, deletions: u64) -> Result<(), String> {
-    if notifications > deletions {
-        return Err(format!("{deletions} deletions at most have sent {notifications} notifications"));
+/// So many notifications of watches, and so many nodes that were created, each of which was deleted once at most.
+pub fn few(notifications: u64, nodes: u64) -> Result<(), String> {
+    if notifications > nodes {
+        return Err(format!("the ends of {nodes} nodes at most have sent {notifications} notifications"));
     }
     Ok(())
 }

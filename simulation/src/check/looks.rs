@@ -9,6 +9,7 @@ pub struct Look {
     pub is_reader: bool,
     pub queue: Vec<String>,
     pub holders: Vec<String>,
+    /// Whether it is locked, by this process, with a queue that has a node.
     pub is_locked: bool,
 }
 

@@ -45,7 +45,11 @@ impl Members {
 
 /// When all works, the members are those that are in the group, and no others.
 pub fn exactly(live: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<(), String> {
-    if live == found { Ok(()) } else { Err(format!("the members are {found:?}, and {live:?} are in the group")) }
+    if live == found {
+        Ok(())
+    } else {
+        Err(format!("the members are {found:?}, and {live:?} are in the group"))
+    }
 }
 
 #[cfg(test)]

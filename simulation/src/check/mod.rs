@@ -2,15 +2,20 @@
 
 pub mod both;
 pub mod broken;
+pub mod closed;
 pub mod counter;
 pub mod exclusion;
+pub mod fifo;
+pub mod herd;
 pub mod limits;
 pub mod looks;
 pub mod margin;
+pub mod members;
 pub mod multi;
 pub mod once;
 pub mod panics;
 pub mod reads;
+pub mod register;
 pub mod revoked;
 pub mod slots;
 pub mod stale;

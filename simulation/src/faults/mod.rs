@@ -21,6 +21,9 @@ const MOST_CRASHES: u32 = 3;
 pub async fn make(world: &Arc<World>, server: &Server, net: &Net, machines: &Machines, rng: &mut Rng) {
     let end = Instant::now() + world.plan.time;
     let mut crashes = 0;
+    if world.plan.calm {
+        return sleep(world.plan.time).await;
+    }
     while Instant::now() < end {
         sleep(Duration::from_millis(rng.range(50, world.plan.fault_ms))).await;
         if world.plan.broken > 0 && rng.one_in(world.plan.broken) {
@@ -70,6 +73,10 @@ pub async fn make(world: &Arc<World>, server: &Server, net: &Net, machines: &Mac
             19 if crashes < MOST_CRASHES => {
                 crashes += 1;
                 machines.crash(rng).await;
+            }
+            20 if crashes < MOST_CRASHES => {
+                crashes += 1;
+                machines.replace(rng).await;
             }
             _ => {}
         }
@@ -138,7 +145,7 @@ fn lose(world: &World, server: &Server, rng: &mut Rng) {
 fn delete_node(world: &World, server: &Server, rng: &mut Rng) {
     let place = rng.range(0, world.plan.paths() as u64) as usize;
     // The nodes of a semaphore are below its directories, of which no lock is told.
-    if matches!(world.plan.kinds[place], Kind::Semaphore | Kind::Counter) {
+    if matches!(world.plan.kinds[place], Kind::Semaphore | Kind::Counter | Kind::Register) {
         return;
     }
     let nodes = worlds::left(&world.plan, server, place);

@@ -1,27 +1,18 @@
-//! Callers of counters: they take numbers, and read.
+//! Callers of counters: they take numbers, or set and compare values, and read.
 
 use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::timeout;
-use zookeeper_recipes::{AtomicLongError, Client, DistributedAtomicLong};
+use zookeeper_recipes::{Client, DistributedAtomicLong};
 
 use crate::world::{Machine, World, path};
-
-fn name(error: &AtomicLongError) -> &'static str {
-    match error {
-        AtomicLongError::Connection { .. } => "Connection",
-        AtomicLongError::Unknown { .. } => "Unknown",
-        AtomicLongError::Contended { .. } => "Contended",
-        _ => "other",
-    }
-}
 
 pub fn new(client: &Client, place: usize) -> DistributedAtomicLong {
     DistributedAtomicLong::new(client, path(place)).expect("the path is valid")
 }
 
-/// Takes a number, or reads.
+/// Takes a number, adds some, or reads: the counter only rises.
 pub async fn turn(
     counter: &DistributedAtomicLong,
     world: &World,
@@ -31,15 +22,36 @@ pub async fn turn(
 ) {
     let floor = world.numbers(place, |numbers| numbers.begin());
     let wait = Duration::from_millis(rng.range(1, 20_000));
-    let outcome = match rng.range(0, 6) {
+    let taken = |number| world.numbers(place, |numbers| numbers.taken(floor, number));
+    let outcome = match rng.range(0, 8) {
         0 => counter.get().await.map(|number| world.numbers(place, |numbers| numbers.read(floor, number))),
         1 | 2 => {
-            let Ok(taken) = timeout(wait, counter.increment()).await else { return };
-            taken.map(|number| world.numbers(place, |numbers| numbers.taken(floor, number)))
+            let Ok(number) = timeout(wait, counter.increment()).await else { return };
+            number.map(taken)
+        }
+        3 => {
+            let Ok(number) = timeout(wait, counter.add(rng.range(1, 10) as i64)).await else { return };
+            number.map(taken)
+        }
+        4 => {
+            let cached = counter.cached(rng.range(1, 20) as u32).expect("the options are valid");
+            for _ in 0..rng.range(1, 30) {
+                let Ok(number) = timeout(wait, cached.next()).await else { return };
+                match number {
+                    // Of a block that was taken before: others may have passed it since.
+                    Ok(number) => {
+                        let outcome = world.numbers(place, |numbers| numbers.taken(None, number));
+                        world.check(outcome.map_err(|text| format!("at {}: {text}", path(place))));
+                    }
+                    Err(error) => return world.note_error("not counted", Some(error)),
+                }
+            }
+            world.sometimes("cached".to_owned());
+            return;
         }
         _ => {
-            let Ok(taken) = timeout(wait, counter.next()).await else { return };
-            taken.map(|number| world.numbers(place, |numbers| numbers.taken(floor, number)))
+            let Ok(number) = timeout(wait, counter.next()).await else { return };
+            number.map(taken)
         }
     };
     match outcome {
@@ -49,9 +61,79 @@ pub async fn turn(
         }
         Err(error) => {
             world.say(|| format!("{} counts nothing in {place}: {error}", machine.number));
-            world.sometimes(format!("not counted {}", name(&error)));
+            world.note_error("not counted", Some(error));
         }
     }
+}
+
+/// Sets a value of its own, in one way or another, or reads.
+pub async fn register_turn(counter: &DistributedAtomicLong, world: &World, place: usize, rng: &mut Rng) {
+    let (began, new) = (world.now(), world.number() as i64);
+    let wait = Duration::from_millis(rng.range(1, 20_000));
+    let read = |value| world.register(place, |register| register.ended(value, began, world.now()));
+    let writes = || world.register(place, |register| register.begin(new, world.now()));
+    match rng.range(0, 6) {
+        0 => {
+            writes();
+            match timeout(wait, counter.set(new)).await {
+                Ok(Ok(())) => read(new),
+                Ok(Err(error)) => return world.note_error("not set", Some(error)),
+                Err(_) => return,
+            }
+            world.sometimes("set".to_owned());
+        }
+        1 => {
+            writes();
+            match timeout(wait, counter.initialize(new)).await {
+                Ok(Ok(true)) => {
+                    let ended = world.now();
+                    world.register(place, |register| register.replaced(0, new, began, ended));
+                    world.sometimes("initialized".to_owned());
+                }
+                Ok(Ok(false)) | Err(_) => {}
+                Ok(Err(error)) => world.note_error("not initialized", Some(error)),
+            }
+        }
+        2 | 3 => {
+            let expected = match counter.get().await {
+                Ok(value) => value,
+                Err(error) => return world.note_error("no value", Some(error)),
+            };
+            read(expected);
+            let began = world.now();
+            writes();
+            match timeout(wait, counter.compare_and_set(expected, new)).await {
+                Ok(Ok(true)) => {
+                    let ended = world.now();
+                    world.register(place, |register| register.replaced(expected, new, began, ended));
+                    world.sometimes("compared and set".to_owned());
+                }
+                Ok(Ok(false)) => world.sometimes("compared and not set".to_owned()),
+                Ok(Err(error)) => world.note_error("not compared", Some(error)),
+                Err(_) => {}
+            }
+        }
+        _ => match counter.get().await {
+            Ok(value) => read(value),
+            Err(error) => world.note_error("no value", Some(error)),
+        },
+    }
+}
+
+/// Reads once, and looks at all that was read and set.
+pub async fn prove_register(
+    counter: &DistributedAtomicLong,
+    world: &World,
+    place: usize,
+) -> Result<(), String> {
+    let began = world.now();
+    let value = counter.get().await.map_err(|error| error.to_string())?;
+    let outcome = world.register(place, |register| {
+        register.ended(value, began, world.now());
+        register.check()
+    });
+    world.check(outcome.map_err(|text| format!("at {}: {text}", path(place))));
+    Ok(())
 }
 
 /// Counts once.

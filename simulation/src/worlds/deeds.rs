@@ -60,11 +60,12 @@ pub async fn while_held(
             Some(Err(lost)) => world.note_error("not reentered", Some(lost.reason())),
             None => {}
         },
-        6 | 7 => match lock {
-            Some(lock) => look_as_holder(lock, world, grant).await,
-            None => {}
-        },
-        8 | 9 => {
+        6 | 7 => {
+            if let Some(lock) = lock {
+                look_as_holder(lock, world, grant).await;
+            }
+        }
+        8 | 9 if !world.plan.calm => {
             grant.listens.store(world.now().max(1), Ordering::Relaxed);
             let is_told = timeout(time, grant.held.revoked()).await.is_ok();
             grant.listens.store(0, Ordering::Relaxed);
@@ -89,12 +90,20 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
     let look = async {
         let queue = of_lock!(lock, handle => handle.queue().await)?;
         let holders = of_lock!(lock, handle => handle.holders().await)?;
-        let is_locked = match lock {
+        let (is_locked, is_here, length) = match lock {
             // Its limit may change between two looks.
-            Lock::Semaphore(semaphore) => semaphore.available_permits().await.map(|_| true)?,
-            Lock::Mutex(mutex) => mutex.is_locked().await?,
-            Lock::Fair(fair) => fair.is_locked().await?,
-            Lock::ReadWrite(_, write) => write.is_locked().await?,
+            Lock::Semaphore(semaphore) => {
+                semaphore.available_permits().await?;
+                (true, true, 1)
+            }
+            Lock::Mutex(mutex) => {
+                (mutex.is_locked().await?, mutex.is_acquired_in_this_process(), mutex.queue_len().await?)
+            }
+            Lock::Fair(fair) => {
+                (fair.is_locked().await?, fair.is_acquired_in_this_process(), fair.queue_len().await?)
+            }
+            // Each side tells of its own holders.
+            Lock::ReadWrite(_, write) => (write.is_locked().await?, true, write.queue_len().await?),
         };
         let mine = |all: &[Contender]| -> Vec<String> {
             all.iter().filter(|one| one.is_mine()).map(|one| one.node().to_string()).collect()
@@ -104,7 +113,7 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
             is_reader: matches!(grant.held, Held::Read(_)),
             queue: mine(&queue),
             holders: mine(&holders),
-            is_locked,
+            is_locked: is_locked && is_here && length > 0,
         })
     };
     match look.await {

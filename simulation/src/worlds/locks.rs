@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{
     AcquireError, AnyGuard, Client, InterProcessFairLock, InterProcessLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, LockGuard,
-    ReleaseError, TryLockError,
+    Parents, ReleaseError, TryLockError,
 };
 
 use super::{deeds, polled};
@@ -122,20 +122,36 @@ async fn enqueue(
 impl Lock {
     pub fn new(plan: &Plan, client: &Client, place: usize) -> Self {
         let path = path(place);
+        let parents = if plan.persistent { Parents::Persistent } else { Parents::Container };
         let built = match plan.kinds[place] {
-            Kind::Fair => InterProcessFairLock::new(client, &path).map(Self::Fair),
-            Kind::Semaphore => InterProcessSemaphore::new(client, &path, plan.permits).map(Self::Semaphore),
+            Kind::Fair => {
+                InterProcessFairLock::builder(client, &path).parents(parents).build().map(Self::Fair)
+            }
+            Kind::Semaphore => {
+                let mut builder =
+                    InterProcessSemaphore::builder(client, &path, plan.permits).parents(parents);
+                if let Some(nodes) = plan.max_znodes {
+                    builder = builder.max_znodes(nodes);
+                }
+                builder.build().map(Self::Semaphore)
+            }
             Kind::ReadWrite => {
-                let mut builder = InterProcessReadWriteLock::builder(client, &path);
+                let mut builder = InterProcessReadWriteLock::builder(client, &path).parents(parents);
+                if let Some(nodes) = plan.max_znodes {
+                    builder = builder.max_znodes(nodes);
+                }
                 if plan.sticky {
                     builder = builder.sticky(STICKY);
                 }
                 builder.build().map(|lock| Self::ReadWrite(lock.read_lock(), lock.write_lock()))
             }
             _ => {
-                let mut builder = InterProcessMutex::builder(client, &path);
-                if plan.handoff {
-                    builder = builder.handoff(8, Duration::from_millis(500));
+                let mut builder = InterProcessMutex::builder(client, &path).parents(parents);
+                if let Some(nodes) = plan.max_znodes {
+                    builder = builder.max_znodes(nodes);
+                }
+                if plan.handoff > 0 {
+                    builder = builder.handoff(plan.handoff, Duration::from_millis(plan.handoff_ms));
                 }
                 if plan.sticky {
                     builder = builder.sticky(STICKY);
@@ -234,12 +250,29 @@ fn share(world: &World, place: usize, held: &Held, began: u64) -> Share {
 
 /// One call, and what comes of it.
 pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
-    if rng.one_in(10) {
+    // Who asks a holder to stop has its successor woken, too.
+    if !world.plan.calm && rng.one_in(10) {
         return deeds::from_outside(lock, world, machine, place, rng).await;
     }
     let call = choose(&world.plan, place, rng);
     let began = world.now();
-    match lock.call(call).await {
+    // Those that come in the order in which they ask, unless they leave.
+    let queues = world.plan.calm && matches!((lock, call.way), (Lock::Fair(_), Way::Acquire | Way::Lease(_)));
+    let deadline = began + call.wait.as_millis() as u64;
+    let ticket = queues.then(|| world.fifo(place, |fifo| fifo.asks(machine.number, deadline)));
+    let got = lock.call(call).await;
+    if let Some(ticket) = ticket {
+        let is_granted = matches!(got, Some(Ok(_)));
+        let outcome = world.fifo(place, |fifo| match is_granted {
+            true => fifo.granted(ticket, world.now()),
+            false => {
+                fifo.ends(ticket);
+                Ok(())
+            }
+        });
+        world.check(outcome.map_err(|text| format!("at {}: {text}", path(place))));
+    }
+    match got {
         Some(Ok(mut held)) => {
             if let Some(other) = deeds::parted(&mut held, rng) {
                 world.sometimes("split".to_owned());

@@ -10,6 +10,7 @@ pub mod jobs;
 pub mod leaders;
 pub mod locks;
 pub mod multi;
+pub mod nodes;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -20,9 +21,10 @@ use std::time::Duration;
 use simnet::Rng;
 use tokio::time::sleep;
 use zookeeper_recipes::{Client, DistributedAtomicLong, LeaderSelector};
-use zookeeper_test_server::Server;
+use zookeeper_test_server::{Op, Server};
 
 use crate::check::exclusion::Share;
+use crate::check::herd;
 use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, lock, path};
@@ -75,19 +77,25 @@ impl Drop for Inside<'_> {
 pub enum Handle {
     Lock(locks::Lock),
     Counter(DistributedAtomicLong),
+    Register(DistributedAtomicLong),
     /// A latch is in its election from the start, so each turn has its own.
     Latch(Client),
     Selector(LeaderSelector),
     Job(Client),
+    Group(Client),
+    Node(Client),
 }
 
 impl Handle {
     pub fn new(plan: &Plan, client: &Client, place: usize) -> Self {
         match plan.kinds[place] {
             Kind::Counter => Self::Counter(counters::new(client, place)),
+            Kind::Register => Self::Register(counters::new(client, place)),
             Kind::Latch => Self::Latch(client.clone()),
             Kind::Selector => Self::Selector(leaders::selector(client, place)),
             Kind::Job => Self::Job(client.clone()),
+            Kind::Group => Self::Group(client.clone()),
+            Kind::Node => Self::Node(client.clone()),
             Kind::Mutex | Kind::Fair | Kind::ReadWrite | Kind::Semaphore => {
                 Self::Lock(locks::Lock::new(plan, client, place))
             }
@@ -99,6 +107,9 @@ impl Handle {
         match self {
             Self::Lock(lock) => locks::turn(lock, world, machine, place, rng).await,
             Self::Counter(counter) => counters::turn(counter, world, machine, place, rng).await,
+            Self::Register(counter) => counters::register_turn(counter, world, place, rng).await,
+            Self::Group(client) => nodes::group_turn(client, world, place, rng).await,
+            Self::Node(client) => nodes::node_turn(client, world, place, rng).await,
             Self::Latch(client) => leaders::latch_turn(client, world, machine, place, rng).await,
             Self::Selector(selector) => leaders::selector_turn(selector, world, machine, place, rng).await,
             Self::Job(client) => jobs::turn(client, world, machine, place, rng).await,
@@ -106,10 +117,19 @@ impl Handle {
     }
 
     /// Uses it once when all works again. An error may come of something that has begun before.
-    async fn prove(&self, world: &World, place: usize, patience: Duration) -> Result<(), String> {
+    async fn prove(
+        &self,
+        world: &World,
+        server: &Server,
+        place: usize,
+        patience: Duration,
+    ) -> Result<(), String> {
         match self {
             Self::Lock(lock) => locks::prove(lock, world, place, patience).await,
             Self::Counter(counter) => counters::prove(counter, world, place).await,
+            Self::Register(counter) => counters::prove_register(counter, world, place).await,
+            Self::Group(client) => nodes::prove_group(client, world, place, patience).await,
+            Self::Node(client) => nodes::prove_node(client, world, server, place, patience).await,
             Self::Latch(client) => leaders::prove_latch(client, place, patience).await,
             Self::Selector(selector) => leaders::prove_selector(selector, patience).await,
             Self::Job(client) => jobs::prove(client, world, place, patience).await,
@@ -124,7 +144,11 @@ pub async fn work(world: Arc<World>, machine: Arc<Machine>, mut rng: Rng) {
     // A handle for each turn is the last of its client when it is gone.
     let lasting = if plan.fresh_handles { 0 } else { plan.paths() };
     let handles: Vec<Handle> = (0..lasting).map(new).collect();
-    while !world.is_stopped() && !machine.is_dead() {
+    while !world.is_stopped() && !machine.is_over() {
+        if rng.one_in(100) {
+            let time = Duration::from_millis(rng.range(0, plan.timeout_ms()));
+            world.note("flushed", "not flushed", machine.client.flush(time).await);
+        }
         if plan.multi > 0 && rng.one_in(plan.multi) && multi::turn(&world, &machine, &mut rng).await {
             sleep(Duration::from_millis(rng.range(1, plan.pause_ms + 1))).await;
             continue;
@@ -144,13 +168,13 @@ pub async fn work(world: Arc<World>, machine: Arc<Machine>, mut rng: Rng) {
 }
 
 /// Uses every path once by every client, when all works again, and keeps how long the slowest took.
-pub async fn all_work(world: &World, machines: &[Arc<Machine>], patience: Duration) {
+pub async fn all_work(world: &World, server: &Server, machines: &[Arc<Machine>], patience: Duration) {
     for machine in machines {
         for place in 0..world.plan.paths() {
             let handle = Handle::new(&world.plan, &machine.client, place);
             let began = world.now();
             loop {
-                match handle.prove(world, place, patience).await {
+                match handle.prove(world, server, place, patience).await {
                     Ok(()) => break,
                     Err(_) if world.now() < began + patience.as_millis() as u64 => {
                         sleep(Duration::from_secs(1)).await;
@@ -168,6 +192,20 @@ pub async fn all_work(world: &World, machines: &[Arc<Machine>], patience: Durati
         if let Err(text) = multi::prove(world, &machine.client, patience).await {
             world.violation(&format!("all at once does not work for {}: {text}", machine.number));
         }
+    }
+    for (place, kind) in world.plan.kinds.iter().enumerate() {
+        if *kind == Kind::Group {
+            nodes::check_group(world, machines, place, patience).await;
+        }
+    }
+}
+
+/// Looks at what callers have cost where nothing has broken.
+pub fn check_calm(world: &World, server: &Server) {
+    if world.plan.calm {
+        let counters = server.counters();
+        world.sometimes("calm".to_owned());
+        world.check(herd::few(counters.notifications(), counters.requests(Op::Create)));
     }
 }
 

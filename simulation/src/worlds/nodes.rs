@@ -90,7 +90,9 @@ pub async fn group_turn(client: &Client, world: &World, place: usize, rng: &mut 
     match rng.range(0, 4) {
         0 => drop(member),
         1 => drop(timeout(Duration::from_millis(1), member.close(world, place)).await),
-        2 => drop(timeout(Duration::from_secs(60), polled(rng.range(1, 4), member.close(world, place))).await),
+        2 => {
+            drop(timeout(Duration::from_secs(60), polled(rng.range(1, 4), member.close(world, place))).await)
+        }
         _ => member.close(world, place).await,
     }
 }
