@@ -823,13 +823,16 @@ mod tests {
         };
         let predecessor = kept.clone();
         assert_eq!(
-            watch(&[kept.clone()]),
+            watch(std::slice::from_ref(&kept)),
             AcquireStep::Do(AcquireRequest::WatchKept { predecessor: predecessor.clone() })
         );
         // One that is not first is not kept.
         assert_eq!(watch(&[kept, name("c", 1)]), AcquireStep::Do(AcquireRequest::Watch { predecessor }));
         let predecessor = name(B, 2);
-        assert_eq!(watch(&[predecessor.clone()]), AcquireStep::Do(AcquireRequest::Watch { predecessor }));
+        assert_eq!(
+            watch(std::slice::from_ref(&predecessor)),
+            AcquireStep::Do(AcquireRequest::Watch { predecessor: predecessor.clone() })
+        );
     }
 
     #[test]

@@ -391,7 +391,7 @@ impl State {
             ) => true,
             Ok(Request::Sync { .. }) => {
                 let of_session = self.isolated.get(&conn.session()).map(|it| it.isolation);
-                let isolation = of_session.or(match self.member(conn.member) {
+                let isolation = of_session.or_else(|| match self.member(conn.member) {
                     Member::Cut(isolation) => Some(isolation),
                     _ => None,
                 });

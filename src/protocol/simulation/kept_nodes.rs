@@ -124,9 +124,12 @@ impl World<'_> {
         let callers = (0..self.callers.len()).filter(|i| is_ready(&self.callers[*i]));
         let attempts = (0..self.clients.len()).filter(|c| {
             let client = &self.clients[*c];
-            client.attempt.map_or(client.room.wanted().is_some(), |(node, patience)| {
-                patience == Patience::Try || self.is_first(node) || !self.nodes.contains_key(&node)
-            })
+            client.attempt.map_or_else(
+                || client.room.wanted().is_some(),
+                |(node, patience)| {
+                    patience == Patience::Try || self.is_first(node) || !self.nodes.contains_key(&node)
+                },
+            )
         });
         let watches = (0..self.clients.len())
             .filter(|c| self.clients[*c].watch.is_some_and(|(_, is_set)| !is_set || self.others(*c)));
