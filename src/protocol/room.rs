@@ -407,6 +407,28 @@ impl<W, D: Copy + Ord> Room<W, D> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_a_room_says_of_those_that_wait_and_of_its_node() {
+        let mut room = Room::<u64, u64>::new(None, true);
+        assert_eq!((room.ahead_of_last(), room.next_deadline()), (0, None));
+        for (number, deadline) in [(1, 30), (2, 20), (3, 40)] {
+            let at = Position::new(number, Patience::Until(Some(deadline)), false);
+            let arrival = room.arrive(at, number, Patience::Until(Some(deadline)), true);
+            assert!(matches!(arrival, Arrival::Waits));
+        }
+        assert_eq!((room.ahead_of_last(), room.next_deadline()), (2, Some(20)));
+        assert!(!room.is_under_way());
+        room.attempt_begins();
+        assert!(room.is_under_way());
+        assert_eq!(room.granted(7, Moment::at(Duration::ZERO)).map(|(_, waiter)| waiter), Some(1));
+        assert!(
+            !room.is_under_way() && room.is_holder(7) && !room.is_holder(8) && room.has(7) && !room.has(8)
+        );
+        // The holder, and the other that waits.
+        assert_eq!(room.ahead_of_last(), 2);
+        assert_eq!((room.take_all(), room.next_deadline()), (vec![2, 3], None));
+    }
+
     /// Nobody has a node that is given up, so that a try says nothing of a holder.
     #[test]
     fn a_try_waits_for_the_end_of_a_node_that_was_kept() {

@@ -217,6 +217,31 @@ mod tests {
     const AT: fn(u64) -> Moment = |seconds| Moment::at(Duration::from_secs(seconds));
 
     #[test]
+    fn the_nodes_of_lost_locks_are_kept_until_their_time() {
+        let holds = Holds::default();
+        let update = |number, care| {
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let lock: Arc<dyn HeldLock> = Arc::new(Lock { number, directory, care: Mutex::new(care) });
+            holds.update(&lock);
+        };
+        let overdue = |now| {
+            let (over, next) = holds.overdue(AT(now));
+            (over.iter().map(|lock| lock.number()).collect::<Vec<_>>(), next)
+        };
+        assert!(!holds.any());
+        update(1, Care::Watch { lease_end: None });
+        assert!(holds.any());
+        assert_eq!(overdue(20), (vec![], None));
+        update(2, Care::Keep { until: AT(30) });
+        update(3, Care::Keep { until: AT(60) });
+        assert_eq!(holds.nodes().iter().map(|node| &*node.path).collect::<Vec<_>>(), ["/lock/node"]);
+        assert_eq!(holds.all().len(), 3);
+        assert_eq!(overdue(20), (vec![], Some(Duration::from_secs(10))));
+        assert_eq!(overdue(30), (vec![2], Some(Duration::from_secs(30))));
+        assert!(holds.nodes().iter().all(HeldNode::is_held));
+    }
+
+    #[test]
     fn the_ends_of_leases_are_those_of_the_locks_that_are_held_now() {
         let holds = Holds::default();
         let update = |number, care| {

@@ -231,6 +231,13 @@ mod tests {
     }
 
     #[test]
+    fn the_pauses_of_cleanup_double_up_to_a_second() {
+        let pauses = [0, 1, 2, 6, 7, u32::MAX].map(|failures| clean_up_pause(failures).as_millis());
+        assert_eq!(pauses, [10, 20, 40, 640, 1_000, 1_000]);
+        assert_ne!(random(), random());
+    }
+
+    #[test]
     fn no_value_overflows() {
         let wild = RetryPolicy::exponential(Duration::MAX, u32::MAX, Duration::MAX);
         assert_eq!(wild.pause_with(u32::MAX - 1, Duration::MAX, u64::MAX), Some(Duration::MAX));

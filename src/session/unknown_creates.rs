@@ -64,3 +64,41 @@ impl Remembered {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "0a8a2e5c-7d5b-4c3a-9a51-0d6f0b0c1d2e";
+    const B: &str = "1b8a2e5c-7d5b-4c3a-9a51-0d6f0b0c1d2e";
+
+    /// docs/protocol.md#write-barrier
+    #[test]
+    fn the_node_of_an_unknown_create_is_found_once_and_in_its_directory() {
+        let path = |path| LockPath::parse("", path).unwrap();
+        let children = [A, B].map(|id| format!("_c_{id}-lock-0000000001"));
+        let creates = UnknownCreates::default();
+        let late = |at: &LockPath| -> Vec<String> {
+            creates.take_late(at, &children).into_iter().map(ToOwned::to_owned).collect()
+        };
+        assert!(late(&path("/a")).is_empty());
+        creates.remember(&path("/a"), A);
+        assert!(late(&path("/b")).is_empty());
+        assert_eq!(late(&path("/a")), children[..1]);
+        assert!(late(&path("/a")).is_empty());
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_is_forgotten() {
+        let directory = LockPath::parse("", "/a").unwrap();
+        let children = [A, B].map(|id| format!("_c_{id}-lock-0000000001"));
+        let creates = UnknownCreates::default();
+        creates.remember(&directory, A);
+        creates.remember(&directory, B);
+        for number in 2..MAX_UNKNOWN_CREATES {
+            creates.remember(&directory, &number.to_string());
+        }
+        creates.remember(&directory, "one more");
+        assert_eq!(creates.take_late(&directory, &children), [&*children[1]]);
+    }
+}
