@@ -89,14 +89,14 @@ impl Found {
 
 enum Guard {
     Ours(LockGuard),
-    ClientLock(OwnedLockClient, zookeeper_client::Client),
+    ClientLock(Box<(OwnedLockClient, zookeeper_client::Client)>),
 }
 
 impl Guard {
     fn is_held(&self) -> bool {
         match self {
             Self::Ours(guard) => guard.is_held(),
-            Self::ClientLock(_, client) => client.state() == SessionState::SyncConnected,
+            Self::ClientLock(held) => held.1.state() == SessionState::SyncConnected,
         }
     }
 }
@@ -168,7 +168,7 @@ impl Machine {
         let options = LockOptions::new(Acls::anyone_all()).with_ancestor_options(directory()).ok()?;
         let prefix = LockPrefix::new_curator(PATH, "lock-").ok()?;
         let held = client.lock(prefix, b"", options).await.ok()?.into_owned();
-        Some(Guard::ClientLock(held, client.clone()))
+        Some(Guard::ClientLock(Box::new((held, client.clone()))))
     }
 
     async fn release(guard: Guard) {
@@ -176,7 +176,7 @@ impl Machine {
             // An error says that it was lost.
             Guard::Ours(guard) => drop(guard.release().await),
             // There is no other way than to drop it.
-            Guard::ClientLock(held, _client) => drop(held),
+            Guard::ClientLock(held) => drop(held),
         }
     }
 }
@@ -261,11 +261,9 @@ impl World {
             let long = Duration::from_millis(long);
             match rng.range(0, 8) {
                 0..2 => {
-                    let ways: &[Way] = *rng.pick(&[
-                        &[Way::ToServer] as &[Way],
-                        &[Way::ToClient],
-                        &[Way::ToServer, Way::ToClient],
-                    ]);
+                    const WAYS: [&[Way]; 3] =
+                        [&[Way::ToServer], &[Way::ToClient], &[Way::ToServer, Way::ToClient]];
+                    let ways = *rng.pick(&WAYS);
                     ways.iter().for_each(|way| machine.link.hold(*way));
                     tokio::spawn(async move {
                         sleep(long).await;
