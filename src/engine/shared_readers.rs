@@ -329,9 +329,15 @@ mod tests {
         async fn new(server: &Server) -> Self {
             let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
             let session = Session::new(1, handle, Margin::default());
-            session.lease().renewed(clock::now());
             let (cleanup, queue) = Cleanup::new();
-            Self { session, cleanup, queue }
+            let scene = Self { session, cleanup, queue };
+            scene.renew();
+            scene
+        }
+
+        /// Nothing else renews the lease, however long a test takes.
+        fn renew(&self) {
+            self.session.lease().renewed(clock::now());
         }
 
         fn reader(&self) -> Arc<Held> {
@@ -402,6 +408,7 @@ mod tests {
         node.close();
         assert_eq!(scene.deleted(), 1, "a node without an owner");
         for _ in 0..2_000 {
+            scene.renew();
             let readers = shared();
             let reader = scene.reader();
             let _node = readers.share(&reader, &scene.session, (1, 0)).unwrap();
@@ -425,6 +432,7 @@ mod tests {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for _ in 0..2_000 {
+            scene.renew();
             let readers = shared();
             let reader = scene.reader();
             let _node = readers.share(&reader, &scene.session, (1, 0)).unwrap();
@@ -451,6 +459,7 @@ mod tests {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {
+            scene.renew();
             let readers = shared();
             let reader = scene.reader();
             let node = readers.share(&reader, &scene.session, (1, 0)).unwrap();
@@ -480,6 +489,7 @@ mod tests {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {
+            scene.renew();
             let readers = shared();
             let reader = scene.reader();
             let node = readers.share(&reader, &scene.session, (1, 0)).unwrap();
