@@ -11,9 +11,9 @@ use crate::wire::request::Request;
 /// The condition of a member of an ensemble, for [`Server::set_member`](crate::Server::set_member).
 ///
 /// Transactions are committed while more than half of the members are [`Current`](Self::Current) or
-/// [`Behind`](Self::Behind). While fewer are, these reply as a [`Cut`](Self::Cut) follower does, and no session
-/// expires. When there is a majority again, a leader is elected: all connections are closed, and every session
-/// gets a fresh timeout.
+/// [`Behind`](Self::Behind). While fewer are, these reply as a [`Cut`](Self::Cut) follower does, and no
+/// session expires. When there is a majority again, a leader is elected: all connections are closed, and every
+/// session gets a fresh timeout.
 ///
 /// ```
 /// use zookeeper_client::Client;

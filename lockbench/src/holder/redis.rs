@@ -90,7 +90,7 @@ impl Redis {
                 let extended: Result<i64, Error> = shared.call(&client, time / 3, &Scripted(&call)).await;
                 shared.hold(|hold| match (hold.as_mut().filter(|hold| hold.value == value), extended) {
                     (Some(hold), Ok(1)) => hold.valid_until = sent + time - time / DRIFT,
-                    // Somebody else has it, or nobody.
+                    // Another holder has it, or it is free.
                     (Some(hold), Ok(_)) => hold.valid_until = sent,
                     _ => {}
                 });
