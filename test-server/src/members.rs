@@ -12,8 +12,8 @@ use crate::wire::request::Request;
 ///
 /// Transactions are committed while more than half of the members are [`Current`](Self::Current) or
 /// [`Behind`](Self::Behind). While fewer are, these reply as a [`Cut`](Self::Cut) follower does, and no
-/// session expires. When there is a majority again, a leader is elected: all connections are closed, and every
-/// session gets a fresh timeout.
+/// session expires. When there is a majority again, a leader is elected: all connections are closed, and
+/// every session gets a fresh timeout.
 ///
 /// ```
 /// use zookeeper_client::Client;
@@ -41,8 +41,8 @@ use crate::wire::request::Request;
 pub enum Member {
     /// It knows all that is committed.
     Current,
-    /// A follower that does not apply what is committed by way of others: it replies to reads with the state of
-    /// the past, and sends no events. It catches up when one of its own clients writes, calls `sync` or begins
+    /// A follower that does not apply what is committed by way of others: it replies to reads with the state
+    /// of the past, and sends no events. It catches up when one of its own clients writes, calls `sync` or begins
     /// or closes a session, and lags again from then on. A client that has seen a later state elsewhere is
     /// refused.
     Behind,
