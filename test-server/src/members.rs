@@ -42,9 +42,9 @@ pub enum Member {
     /// It knows all that is committed.
     Current,
     /// A follower that does not apply what is committed by way of others: it replies to reads with the state
-    /// of the past, and sends no events. It catches up when one of its own clients writes, calls `sync` or begins
-    /// or closes a session, and lags again from then on. A client that has seen a later state elsewhere is
-    /// refused.
+    /// of the past, and sends no events. It catches up when one of its own clients writes, calls `sync` or
+    /// begins or closes a session, and lags again from then on. A client that has seen a later state
+    /// elsewhere is refused.
     Behind,
     /// It is cut off from the others, and goes on replying to what it can reply to alone, as described at
     /// [`Isolation`]. It accepts no session. The others do not hear of its clients.

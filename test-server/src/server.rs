@@ -314,8 +314,8 @@ impl Builder {
     }
 
     /// Sets of how many members the ensemble is that [`start`](Self::start) starts: servers over one tree, on
-    /// ports of their own, behind one [`Server`]; 1 by default. [`Server::set_member`] has them lag, or cuts them
-    /// off.
+    /// ports of their own, behind one [`Server`]; 1 by default. [`Server::set_member`] has them lag, or cuts
+    /// them off.
     pub fn members(mut self, members: usize) -> Self {
         self.members = members.max(1);
         self
@@ -579,8 +579,8 @@ impl Server {
         Builder::default()
     }
 
-    /// Returns `127.0.0.1:port`, which clients take as their connect string; of an ensemble that of each member,
-    /// with commas between.
+    /// Returns `127.0.0.1:port`, which clients take as their connect string; of an ensemble that of each
+    /// member, with commas between.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.addrs.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")

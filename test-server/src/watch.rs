@@ -165,8 +165,8 @@ impl Watches {
         }
     }
 
-    /// Removes the one-shot watches of some connections that a change triggers; returns the events, in the order
-    /// in which ZooKeeper sends them.
+    /// Removes the one-shot watches of some connections that a change triggers; returns the events, in the
+    /// order in which ZooKeeper sends them.
     pub(crate) fn fire(&mut self, change: &Change, of: impl Fn(u64) -> bool) -> Vec<Event> {
         let mut events = Vec::new();
         let mut tell = |connections: BTreeSet<u64>, kind: i32, path: &str, acl: &Arc<[Acl]>| {
