@@ -15,12 +15,14 @@ for argument in "$@"; do
 done
 ((${#names[@]} > 0)) || mapfile -t names < <(cd "$folder" && ls -- *.patch | sed 's/\.patch$//')
 
-target=$root/simulation/target
-# Not below `simulation`, whose flags would count twice there, and have everything built again.
+# Not below `simulation`, whose flags would count twice there, and not its target: cargo takes the two trees for one, and
+# the other would be given what was built from a patch.
 tree=$root/target/bites
+target=$root/target/bites.built
 built=$target/debug/simulation
-found=$target/bites.found
-rows=$target/bites.rows
+found=$target/found
+rows=$target/rows
+mkdir -p "$target"
 : > "$rows"
 
 # A file that is as it was keeps its time, so that only what a patch changes is built again.
