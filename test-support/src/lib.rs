@@ -15,6 +15,7 @@ mod proxy;
 mod random;
 mod redis;
 mod shared;
+pub mod short_outages;
 mod steadiness;
 mod suite;
 mod terminal;
