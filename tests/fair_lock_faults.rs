@@ -1,42 +1,20 @@
 //! The fair lock where things go wrong: what has to do with threads, runtimes and their tasks. The others run in
 //! virtual time: `simulation/tests/scenarios/fair_lock_faults.rs`.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
-use test_support::in_process::{DIRECTORY, HOUR, calm, fair};
+use test_support::in_process::{HOUR, calm, fair, place, start};
 use test_support::within;
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
-use zookeeper_recipes::{AcquireError, Client, InterProcessFairLock, QueuedLock};
-use zookeeper_test_server::Server;
-
-fn server() -> Server {
-    let tick = Duration::from_millis(50);
-    let server =
-        Server::builder().tick(tick).min_session_timeout(tick).max_session_timeout(HOUR).start().unwrap();
-    server.create(DIRECTORY, "").unwrap();
-    server
-}
-
-async fn client(server: &Server) -> Client {
-    calm(server).await
-}
-
-/// A place whose attempt waits for its predecessor already.
-async fn place(lock: &InterProcessFairLock) -> QueuedLock {
-    let mut place = within("the place", lock.enqueue()).await.unwrap();
-    // Sent behind the attempt's own list, and answered after it.
-    within("the position", place.position()).await.unwrap();
-    place
-}
+use zookeeper_recipes::{AcquireError, Client};
 
 /// Waiting again and again, a little each time, as in a `select!` loop, leaves nothing behind.
 #[tokio::test]
 async fn waiting_in_turns_leaves_no_tasks() {
     const TURNS: usize = 1_000;
-    let server = server();
-    let other = client(&server).await;
+    let server = start();
+    let other = calm(&server).await;
     let _held = within("the grant", fair(&other).lock()).await.unwrap();
     let session =
         zk::Client::connector().with_session_timeout(HOUR).connect(&server.connect_string()).await.unwrap();
@@ -59,7 +37,7 @@ async fn waiting_in_turns_leaves_no_tasks() {
 /// The same where the runtime of a borrowed session goes.
 #[test]
 fn a_place_whose_runtime_is_gone_answers_with_an_error() {
-    let server = server();
+    let server = start();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (mut place, _held) = runtime.block_on(async {
         let connector = zk::Client::connector().with_session_timeout(HOUR);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
     AcquireError, Client, ClientBuilder, ConnectError, InterProcessFairLock, InterProcessLock,
-    InterProcessMutex, LockGuard, NodePath, RetryPolicy, Token, TryLockError,
+    InterProcessMutex, LockGuard, NodePath, QueuedLock, RetryPolicy, Token, TryLockError,
 };
 use zookeeper_test_server::{LogEntry, LogKind, Op, Server, View};
 
@@ -107,6 +107,14 @@ pub fn mutex(client: &Client) -> InterProcessMutex {
 #[must_use]
 pub fn narrow(client: &Client, max_znodes: usize) -> InterProcessMutex {
     InterProcessMutex::builder(client, DIRECTORY).max_znodes(max_znodes).build().unwrap()
+}
+
+/// A place whose attempt waits for its predecessor already.
+pub async fn place(lock: &InterProcessFairLock) -> QueuedLock {
+    let mut place = within("the place", lock.enqueue()).await.unwrap();
+    // Sent behind the attempt's own list, and answered after it.
+    within("the position", place.position()).await.unwrap();
+    place
 }
 
 /// The fair lock at [`DIRECTORY`].

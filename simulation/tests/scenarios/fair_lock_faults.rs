@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use simulation::scenario::tokio;
 use test_support::in_process::{
-    Barrier, DIRECTORY, HOUR, calm, calm_with, connect_for, fair, queue, session, until, until_lost,
+    Barrier, DIRECTORY, HOUR, calm, calm_with, connect_for, fair, place, queue, session, until, until_lost,
 };
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, InterProcessFairLock, InterProcessMutex, LockState, QueuedLock,
-    RetryPolicy,
+    AcquireError, Client, ConnectionState, InterProcessFairLock, InterProcessMutex, LockState, RetryPolicy,
 };
 use zookeeper_test_server::{CreateMode, Cut, Match, Op, Server};
 
@@ -25,14 +24,6 @@ fn server() -> Server {
 
 async fn client(server: &Server) -> Client {
     calm(server).await
-}
-
-/// A place whose attempt waits for its predecessor already.
-async fn place(lock: &InterProcessFairLock) -> QueuedLock {
-    let mut place = within("the place", lock.enqueue()).await.unwrap();
-    // Sent behind the attempt's own list, and answered after it.
-    within("the position", place.position()).await.unwrap();
-    place
 }
 
 /// What was written under the lock is written before the next holder is let in
