@@ -258,6 +258,8 @@ async fn a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger() {
     let (first, second) = (guard.node(), other.node());
     let released = within("the answer", guard.release()).await;
     assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
+    // The holders are told one after the other, and one that is dropped before its turn was released, not lost.
+    assert_eq!(within("the other loss", other.lost()).await.reason(), LostReason::LeaseExpired);
     drop(other);
     {
         let state = state();
