@@ -15,7 +15,8 @@ use zookeeper_recipes::Client;
 use zookeeper_test_server::{Op, Server};
 
 use crate::check::panics;
-use crate::glue::{PORT, Port};
+use crate::faults::Stage;
+use crate::glue::Port;
 use crate::plan::Plan;
 use crate::world::{Machine, Report, World, data, lock, path};
 use crate::{faults, glue, worlds};
@@ -38,7 +39,7 @@ impl Machines {
         let (session, executor) = (process.thread(), process.thread());
         let plan = &self.world.plan;
         let builder = Client::builder().session_timeout(plan.session_timeout).margin(plan.margin).name(&name);
-        let servers = format!("{name}:{PORT}");
+        let (servers, hosts) = glue::servers(&name, plan.members);
         let connects = lock(&self.rng).one_in(4);
         let connect = async move {
             let connected = if connects {
@@ -56,7 +57,7 @@ impl Machines {
         self.world.note_error("not connected", refused);
         let machine = Arc::new(Machine {
             number,
-            link: self.net.link(&name),
+            links: hosts.iter().map(|host| self.net.link(host)).collect(),
             client: client.expect("the options are valid"),
             process,
             executor,
@@ -71,6 +72,11 @@ impl Machines {
             lock(&self.callers).spawn(host::on(&machine.executor, callers));
         }
         lock(&self.all).push(machine);
+    }
+
+    /// The machines that live.
+    pub fn all(&self) -> Vec<Arc<Machine>> {
+        lock(&self.all).clone()
     }
 
     pub fn pick(&self, rng: &mut Rng) -> Arc<Machine> {
@@ -120,9 +126,12 @@ impl Machines {
         };
         self.world.fault("crash", || machine.number.to_string());
         machine.is_dead.store(true, Ordering::Relaxed);
-        machine.link.die();
-        if rng.one_in(2) {
-            machine.link.reset();
+        let resets = rng.one_in(2);
+        for link in &machine.links {
+            link.die();
+            if resets {
+                link.reset();
+            }
         }
         drop(machine);
         self.start().await;
@@ -141,7 +150,8 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
         .max_session_timeout(Duration::from_secs(3600))
         .clock_rate(plan.clock_rate)
         .touch_interval(plan.touch_interval);
-    let server = Arc::new(builder.serve(Port::open()).expect("the simulation has a runtime"));
+    let server =
+        Arc::new(builder.serve_members(Port::open_all(plan.members)).expect("the simulation has a runtime"));
     let world = Arc::new(World::new(plan, trace));
     let plan = &world.plan;
     for place in 0..plan.paths() {
@@ -179,7 +189,7 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
             }
         });
     }
-    faults::make(&world, &server, &net, &machines, &mut rng).await;
+    faults::make(&Stage::new(&world, &server, &net), &machines, &mut rng).await;
 
     // Everything works from here on, and has to come to an end.
     let patience = plan.session_timeout * 6 + Duration::from_secs(120);

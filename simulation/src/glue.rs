@@ -41,8 +41,15 @@ pub fn install() {
     simulation::set_current(|| Some(Arc::new(Thread(host::current()?))));
 }
 
-/// The port on which clients reach the server.
+/// The port on which clients reach the server; of an ensemble the first member, and the others have the next ones.
 pub const PORT: u16 = 2181;
+
+/// The connect string of a machine, and its links: one to each member.
+pub fn servers(machine: &str, members: usize) -> (String, Vec<String>) {
+    let hosts: Vec<String> = (0..members).map(|member| format!("{machine}-{member}")).collect();
+    let each: Vec<String> = hosts.iter().zip(PORT..).map(|(host, port)| format!("{host}:{port}")).collect();
+    (each.join(","), hosts)
+}
 
 #[derive(Debug)]
 pub struct Port {
@@ -54,6 +61,11 @@ pub struct Port {
 impl Port {
     pub fn open() -> Self {
         Self::at(PORT)
+    }
+
+    /// The ports of an ensemble.
+    pub fn open_all(members: usize) -> Vec<Self> {
+        (PORT..).take(members).map(Self::at).collect()
     }
 
     pub fn at(number: u16) -> Self {

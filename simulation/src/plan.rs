@@ -30,6 +30,17 @@ pub enum Kind {
     Node,
 }
 
+/// Which faults strike most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    All,
+    Network,
+    Servers,
+    Processes,
+    Nodes,
+    Quorum,
+}
+
 /// The sizes, options and times of a world.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -76,6 +87,9 @@ pub struct Plan {
     pub calm: bool,
     /// Whether links are long: up to 60 ms, and 2 s now and then.
     pub far: bool,
+    /// The members of the ensemble.
+    pub members: usize,
+    pub profile: Profile,
     /// Whether locks are held for longer than a world takes to heal: then its end ends them.
     pub long: bool,
 }
@@ -130,13 +144,16 @@ impl Plan {
             max_znodes: *rng.pick(&[None, None, Some(1), Some(2)]),
             persistent: rng.one_in(4),
             calm: rng.one_in(CALM),
+            members: 1,
+            profile: Profile::All,
             long: false,
         };
-        match (plan.calm, rng.one_in(LONG)) {
+        let plan = match (plan.calm, rng.one_in(LONG)) {
             (_, true) => plan.long(),
             (true, false) => plan.calm(),
             (false, false) => plan,
-        }
+        };
+        plan.with_faults(&mut rng)
     }
 
     /// Mutexes and fair locks without options, of which it is known who is next and how many are woken.
@@ -150,6 +167,21 @@ impl Plan {
             multi: 0,
             ..self
         }
+    }
+
+    /// Draws what breaks, and how many servers there are.
+    fn with_faults(self, rng: &mut Rng) -> Self {
+        let profile = *rng.pick(&[
+            Profile::All,
+            Profile::All,
+            Profile::Network,
+            Profile::Servers,
+            Profile::Processes,
+            Profile::Nodes,
+            Profile::Quorum,
+        ]);
+        let members = if profile == Profile::Quorum { 3 } else { *rng.pick(&[1, 1, 3]) };
+        Self { profile, members, ..self }
     }
 
     /// Many locks that are held for hours, with a fault now and then.

@@ -62,7 +62,8 @@ pub fn variant(value: &dyn std::fmt::Debug) -> String {
 /// A machine with a client of the library.
 pub struct Machine {
     pub number: u64,
-    pub link: Arc<Link>,
+    /// One to each member.
+    pub links: Vec<Arc<Link>>,
     pub client: Client,
     pub process: Arc<Host>,
     /// Where the callers run.

@@ -130,6 +130,14 @@ impl Net {
             })
         }))
     }
+    /// The links of the machine that a link is of: those with the same name up to the last hyphen.
+    pub fn links_of(&self, link: &Arc<Link>) -> Vec<Arc<Link>> {
+        let links = lock(&self.links);
+        let machine = |name: &str| name.rsplit_once('-').map_or(name, |(machine, _)| machine).to_owned();
+        let own = links.iter().find(|(_, other)| Arc::ptr_eq(other, link)).map(|(name, _)| machine(name));
+        let same = |name: &str| own.as_deref() == Some(&machine(name));
+        links.iter().filter(|(name, _)| same(name)).map(|(_, link)| Arc::clone(link)).collect()
+    }
     pub fn links(&self) -> Vec<Arc<Link>> {
         lock(&self.links).values().cloned().collect()
     }
