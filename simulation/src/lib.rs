@@ -8,6 +8,7 @@ pub mod glue;
 pub mod held;
 pub mod plan;
 pub mod report;
+pub mod required;
 pub mod scenario;
 pub mod world;
 pub mod worlds;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use simulation::day::play;
 use simulation::plan::Plan;
 use simulation::report::Sum;
+use simulation::required;
 use simulation::world::Report;
 
 const HELP: &str = "\
@@ -31,7 +32,7 @@ Runs the library, its client and the test server in virtual time, under faults t
     simulation/run --determinism N [--from SEED]
         N seeds, each twice: fails if two runs of a seed differ
 
-Exits with 1 if anything was violated.";
+Exits with 1 if anything was violated, or if something that has to happen in so many worlds did not.";
 
 struct Options {
     seconds: u64,
@@ -185,12 +186,24 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
     sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Whether a run is fine: nothing was violated, and what has to happen has happened.
+fn judged(sum: &Sum) -> ExitCode {
+    let (missing, unknown) = (required::missing(sum), required::unknown(sum));
+    for name in &missing {
+        eprintln!("NEVER SEEN {name}: in {} worlds, see required.rs", sum.worlds);
+    }
+    for name in &unknown {
+        eprintln!("NOT EXPECTED {name}: see required.rs");
+    }
+    code(sum.violations == 0 && missing.is_empty() && unknown.is_empty())
+}
+
 /// For seconds.
 fn many(options: &Options) -> ExitCode {
     let sum =
         worlds(options, Sum::from_seed(options.from), Duration::from_secs(options.seconds), |_: &Sum| ());
     println!("{}", if options.json { sum.json() } else { sum.text() });
-    code(sum.violations == 0)
+    judged(&sum)
 }
 
 /// For hours, from where the log ends.
@@ -213,7 +226,7 @@ fn soak(options: &Options, hours: f64) -> io::Result<ExitCode> {
     });
     writeln!(log, "{}", sum.json())?;
     println!("{}", if options.json { sum.json() } else { sum.text() });
-    Ok(code(sum.violations == 0))
+    Ok(judged(&sum))
 }
 
 fn main() -> ExitCode {
