@@ -56,7 +56,8 @@ pub struct Stage {
     end: Instant,
     /// How many machines have crashed.
     crashes: Arc<AtomicU32>,
-    /// Whether deletions were denied: cleanup asks for them again only when it is told to.
+    /// Whether deletions were denied: cleanup asks for them again only when it is told to, and for persistent nodes
+    /// it never does.
     denied: Arc<AtomicBool>,
 }
 
@@ -139,6 +140,7 @@ pub async fn make(stage: &Stage, machines: &Machines, rng: &mut Rng) {
     stage.net.links().iter().for_each(|link| link.heal());
     world.say(|| "healed".to_owned());
     if stage.denied.load(Ordering::Relaxed) {
+        servers::end_owners(stage);
         for machine in machines.all() {
             // Whether it is able to is judged when the world ends.
             let _ = timeout(plan.session_timeout * 6, machine.client.flush(plan.session_timeout * 6)).await;

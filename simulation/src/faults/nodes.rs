@@ -54,6 +54,14 @@ fn delete_directory(stage: &Stage, rng: &mut Rng) {
     }
     stage.world.fault("directory deleted", || directory.clone());
     delete_all(stage, &directory);
+    let world = &stage.world;
+    if world.plan.kinds[place] == Kind::Semaphore {
+        // With its directory goes the limit that was set: the handles' own is in force again.
+        world.limits(place, |limits| {
+            let set = limits.begin(world.plan.permits, world.now());
+            limits.done(set, world.now());
+        });
+    }
 }
 
 fn delete_all(stage: &Stage, node: &str) {

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::sleep;
-use zookeeper_test_server::{Loss, Match, Op};
+use zookeeper_test_server::{Loss, Match, Op, SessionInfo};
 
 use super::Stage;
+use crate::plan::Kind;
+use crate::world::path;
 
 pub(super) async fn strike(stage: &Stage, rng: &mut Rng) {
     let (world, server) = (&stage.world, &stage.server);
@@ -81,12 +83,27 @@ fn stall(stage: &Stage, rng: &mut Rng) {
 
 /// A session ends earlier than its timeout, which no client can know of.
 fn expire(stage: &Stage, rng: &mut Rng) {
-    let (world, server) = (&stage.world, &stage.server);
+    let server = &stage.server;
     let sessions = server.sessions();
     if !sessions.is_empty() {
-        let session = rng.pick(&sessions);
-        world.fault("session expired", || format!("{:x}", session.id));
-        session.ephemerals.iter().for_each(|node| world.broken(node));
-        server.expire_session(session.id);
+        end(stage, rng.pick(&sessions));
     }
+}
+
+fn end(stage: &Stage, session: &SessionInfo) {
+    stage.world.fault("session expired", || format!("{:x}", session.id));
+    session.ephemerals.iter().for_each(|node| stage.world.broken(node));
+    stage.server.expire_session(session.id);
+}
+
+/// Ends the sessions that have nodes of groups and persistent nodes: one whose deletion was denied stays until then.
+pub(super) fn end_owners(stage: &Stage) {
+    let kinds = &stage.world.plan.kinds;
+    let places = (0..kinds.len()).filter(|place| matches!(kinds[*place], Kind::Group | Kind::Node));
+    let directories: Vec<String> = places.map(|place| format!("{}/", path(place))).collect();
+    let owns = |session: &&SessionInfo| {
+        let mut nodes = session.ephemerals.iter();
+        nodes.any(|node| directories.iter().any(|directory| node.starts_with(directory)))
+    };
+    stage.server.sessions().iter().filter(owns).for_each(|session| end(stage, session));
 }
