@@ -208,12 +208,9 @@ impl World {
         let who = self.number();
         let (tokens, state, nodes) = (held.tokens(), held.state(), held.nodes());
         let is_broken = {
-            let broken = lock(&self.broken);
-            let lately = self.now().saturating_sub(2 * self.plan.timeout_ms());
             // Of what does not know its node any may have been its own.
-            let unknown =
-                nodes.is_empty() && shares.iter().any(|(place, _)| broken.below(&path(*place), lately));
-            unknown || broken.may_be(&nodes)
+            let unknown = nodes.is_empty() && shares.iter().any(|(place, _)| self.is_broken_lately(*place));
+            unknown || lock(&self.broken).may_be(&nodes)
         };
         let limit = 3 * self.plan.timeout_ms() / 2;
         if self.now() > machine.thawed.load(Ordering::Relaxed) + limit {
@@ -456,6 +453,12 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Whether a node at a path was deleted by another process lately. Then a lost reader that has not been told may
+    /// ask for its upgrade: its write node is before the holder's until the upgrade finds out.
+    pub fn is_broken_lately(&self, place: usize) -> bool {
+        lock(&self.broken).below(&path(place), self.now().saturating_sub(2 * self.plan.timeout_ms()))
     }
 
     /// A node has been deleted by another process.

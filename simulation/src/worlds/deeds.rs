@@ -120,7 +120,8 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
         Ok(look) => {
             world.sometimes("looked".to_owned());
             // Otherwise its node may have gone meanwhile.
-            if world.holds(grant) {
+            let is_alone = grant.parts.iter().all(|part| !world.is_broken_lately(part.place));
+            if world.holds(grant) && is_alone {
                 let outcome = looks::by_holder(&look, &grant.nodes);
                 world.check(outcome.map_err(|text| format!("{} {text}", grant.who)));
             }
