@@ -37,3 +37,28 @@ impl Moment {
         self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_of_more_than_a_year_has_no_end() {
+        const YEAR: Duration = Duration::from_secs(31_536_000);
+        let (now, nano) = (Moment::at(Duration::from_secs(5)), Duration::from_nanos(1));
+        for lease in [Duration::ZERO, Duration::from_secs(3), YEAR] {
+            assert_eq!(now.end_of(lease), Some(Moment::at(Duration::from_secs(5) + lease)));
+        }
+        assert_eq!(now.end_of(YEAR + nano), None);
+        assert_eq!(Moment::at(Duration::MAX).end_of(nano), None);
+    }
+
+    #[test]
+    fn moments_saturate() {
+        let (early, late) = (Moment::at(Duration::from_secs(1)), Moment::at(Duration::from_secs(3)));
+        assert_eq!((late.since(early), early.since(late)), (Duration::from_secs(2), Duration::ZERO));
+        assert_eq!(early.plus(Duration::from_secs(2)), late);
+        assert_eq!(late.plus(Duration::MAX), Moment::at(Duration::MAX));
+        assert_eq!(late.since_origin(), Duration::from_secs(3));
+    }
+}

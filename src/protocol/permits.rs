@@ -499,6 +499,14 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_in_force_is_that_of_its_node_or_else_the_stated_one() {
+        let limit = |limit| Seen { leases: [].into(), leaving: 0, limit }.limit(3);
+        assert_eq!(limit(LimitNode::Is { permits: 5, version: 7 }), 5);
+        assert_eq!(limit(LimitNode::Missing), 3);
+        assert_eq!(limit(LimitNode::Invalid("7 bytes".to_owned())), 3);
+    }
+
+    #[test]
     fn a_disagreement_says_both_limits() {
         let (mut taking, _) = Taking::new(1, 5, IfBusy::Wait);
         let other = lease(1, 0, 9);

@@ -83,6 +83,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_state_is_shown_by_a_word() {
+        use PersistentNodeState::{Absent, Closed, Conflict, Present, Refused};
+        let words = [Absent, Present, Conflict, Refused, Closed].map(|state| state.to_string());
+        assert_eq!(words, ["absent", "present", "conflict", "refused", "closed"]);
+    }
+
+    #[test]
     fn a_node_is_ours_only_if_this_task_may_have_created_it() {
         assert_eq!(owner(7, 7, &[], true), Owner::Ours);
         assert_eq!(owner(7, 7, &[], false), Owner::Another);

@@ -82,9 +82,7 @@ impl Queue {
                     contenders.push(Contender { sequence, kind, name, is_upgrade, writer_before: None });
                 }
                 Child::OtherOrder { sequence } => {
-                    if other_order.as_ref().is_none_or(|(first, _)| sequence < *first) {
-                        other_order = Some((sequence, name));
-                    }
+                    other_order = other_order.into_iter().chain([(sequence, name)]).min();
                 }
                 Child::Foreign => foreign_children.push(name),
             }
@@ -161,13 +159,13 @@ impl Queue {
         if self.rank(read).is_none() || self.rank(write).is_none() {
             return Upgrade::Gone;
         }
-        let (mut writer, mut kept) = (None::<i32>, None::<&str>);
+        let (mut behind_writer, mut kept) = (false, None::<&str>);
         for other in self.contenders.iter().filter(|other| other.name != read && other.name != write) {
             match other.kind {
                 Kind::Exclusive if other.is_upgrade => return Upgrade::Contended,
-                // In order, so the first writer has the lowest number.
-                Kind::Exclusive => writer = writer.or(Some(other.sequence)),
-                Kind::Shared if writer.is_some_and(|writer| writer < other.sequence) => {}
+                // In order, so all readers that follow have higher numbers.
+                Kind::Exclusive => behind_writer = true,
+                Kind::Shared if behind_writer => {}
                 Kind::Shared if self.naming.may_be_kept(&other.name) => kept = kept.or(Some(&other.name)),
                 Kind::Shared => return Upgrade::Contended,
             }
@@ -292,6 +290,16 @@ mod tests {
         let queue = read(&["b-lock-0000000001", "a-lock-0000000001", "c-lock-0000000001"], MUTEX);
         assert_eq!(queue.position("a-lock-0000000001"), Some(Position::First));
         assert_eq!(queue.position("c-lock-0000000001"), behind("b-lock-0000000001"));
+        let others = read(&["b-__WRIT__0000000001", "a-__WRIT__0000000001"], MUTEX);
+        assert_eq!(others.usable(), Err(Unusable::OtherOrder("a-__WRIT__0000000001".to_owned())));
+    }
+
+    #[test]
+    fn numbers_begin_with_zero() {
+        let queue = read(&["b-lock-0000000001", "a-lock-0000000000"], MUTEX);
+        assert_eq!(queue.position("a-lock-0000000000"), Some(Position::First));
+        let other = read(&["a-__WRIT__0000000000"], MUTEX);
+        assert_eq!(other.usable(), Err(Unusable::OtherOrder("a-__WRIT__0000000000".to_owned())));
     }
 
     #[test]
@@ -366,6 +374,17 @@ mod tests {
         assert_eq!(verdict(&["_c_d-__READ__0000000006", w6]), Upgrade::Contended);
         let without = Queue::read(names(&[own]), READ_WRITE).unwrap();
         assert_eq!(without.upgrade(own, write), Upgrade::Gone);
+    }
+
+    #[test]
+    fn read_nodes_that_are_only_kept_are_named_to_an_upgrade() {
+        let (own, write) = ("_c_me-__READ__0000000005", "_c_up-of-me-__WRIT__0000000005");
+        let (kept, later) = ("_c_k-sticky-__READ__0000000004", "_c_l-sticky-__READ__0000000006");
+        let verdict =
+            |others: &[&str]| read(&[others, &[own, write]].concat(), READ_WRITE).upgrade(own, write);
+        assert_eq!(verdict(&[later, kept]), Upgrade::Kept { node: kept.to_owned() });
+        assert_eq!(verdict(&[kept, "_c_r-__READ__0000000007"]), Upgrade::Contended, "that reader is inside");
+        assert_eq!(verdict(&["_c_w-__WRIT__0000000003", kept]), Upgrade::Alone, "it waits for the writer");
     }
 
     /// It was created later than its number says, so readers with higher numbers may hold the lock since

@@ -429,6 +429,18 @@ mod tests {
         assert_eq!((room.take_all(), room.next_deadline()), (vec![2, 3], None));
     }
 
+    #[test]
+    fn all_that_wait_share_a_grant_that_is_not_the_rooms() {
+        let mut room = Room::<u64, ()>::new(None, false);
+        for number in [1, 2] {
+            let at = Position::new::<()>(number, Patience::Until(None), false);
+            assert!(matches!(room.arrive(at, number, Patience::Until(None), true), Arrival::Waits));
+        }
+        room.attempt_begins();
+        assert_eq!(room.granted_to_all(), [1, 2]);
+        assert!(!room.is_under_way() && !room.has_node() && !room.is_waited_for());
+    }
+
     /// Nobody has a node that is given up, so that a try says nothing of a holder.
     #[test]
     fn a_try_waits_for_the_end_of_a_node_that_was_kept() {

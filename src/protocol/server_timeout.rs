@@ -159,8 +159,8 @@ mod tests {
 
     #[test]
     fn the_library_replaces_one_that_is_too_long() {
-        assert_eq!(effective(S(9), S(16)), S(9));
-        assert_eq!(effective(S(10), S(16)), MS(6_400));
+        assert_eq!(effective(S(9), S(15)), S(9), "three fifths are not");
+        assert_eq!(effective(S(9) + MS(1), S(15)), S(6));
     }
 
     #[test]

@@ -174,7 +174,7 @@ impl fmt::Debug for Servers {
 /// Splits the addresses from the path. An address may begin with `tcp://`, whose slashes do not begin the
 /// path.
 fn split(given: &str) -> (&str, &str) {
-    let last = given.rfind(',').map_or(0, |comma| comma + 1);
+    let last = given.rfind(',').unwrap_or(0);
     let address = given[last..].find("://").map_or(last, |scheme| last + scheme + 3);
     match given[address..].find('/') {
         Some(slash) => given.split_at(address + slash),
@@ -201,6 +201,7 @@ mod tests {
             assert_eq!(servers.given(), given);
             assert!(servers.repeated(TEN_SECONDS).starts_with(hosts), "{given}");
             assert_eq!(servers.namespace(), namespace);
+            assert_eq!(format!("{servers:?}"), format!("{given:?}"));
         }
     }
 
@@ -315,13 +316,14 @@ mod tests {
             ),
             ("a b:2", "address 1, \"a b:2\": it has a space in it; addresses are separated by commas"),
             ("[::1:2181", "address 1, \"[::1:2181\": its `[` is not closed"),
+            ("[::1]2181", "address 1, \"[::1]2181\": only a port may follow its `]`"),
             ("", "it has no address"),
         ] {
             assert_eq!(Servers::parse(given).err().as_deref(), Some(wrong), "{given}");
         }
-        let servers = Servers::parse("tcp://a, [::1]:7, a:2181, fe80::1:9/x").unwrap();
+        let servers = Servers::parse("tcp://a, [::1]:7, [::2], a:2181, fe80::1:9/x").unwrap();
         let shown = |address: &Address| (address.host.clone(), address.port);
-        let wanted = [("a", 2181), ("::1", 7), ("a", 2181), ("fe80::1", 9)];
+        let wanted = [("a", 2181), ("::1", 7), ("::2", 2181), ("a", 2181), ("fe80::1", 9)];
         assert!(servers.addresses().iter().map(shown).eq(wanted.map(|(host, port)| (host.to_owned(), port))));
     }
 

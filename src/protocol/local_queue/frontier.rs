@@ -209,6 +209,9 @@ mod tests {
         assert!(!after(&[]).is_first(writer(0), DIRECTORY), "nothing is known");
         assert!(after(&[writer(0)]).is_first(writer(1), DIRECTORY));
         assert!(!after(&[writer(i32::MAX)]).is_first(writer(i32::MIN), DIRECTORY));
+        let mut frontier = Frontier::default();
+        frontier.granted("7", writer(7), true);
+        assert!(!frontier.is_first(writer(7), DIRECTORY), "by itself nothing is known");
     }
 
     #[test]
@@ -258,6 +261,7 @@ mod tests {
     #[test]
     fn what_is_known_of_an_earlier_directory_counts_for_nothing() {
         assert!(!after(&[writer(7)]).is_first(Numbered { czxid: LATER + 1, ..writer(8) }, LATER));
+        assert!(!after(&[writer(7)]).is_first(writer(8), writer(7).czxid), "the node was not in it");
         // The deletion in the earlier directory is told after the grant in the later one.
         let mut frontier = Frontier::default();
         frontier.granted("7", writer(7), true);
@@ -276,6 +280,20 @@ mod tests {
         frontier.granted("8", reader(8), true);
         frontier.granted("7", reader(7), true);
         assert!(frontier.is_first(reader(9), DIRECTORY));
+        // Another client's nodes came between.
+        frontier.granted("12", reader(12), true);
+        assert!(frontier.is_first(reader(13), DIRECTORY));
+    }
+
+    #[test]
+    fn three_readers_without_a_wait_make_a_path_quiet_too() {
+        let mut frontier = Frontier::default();
+        for (sequence, quiet) in [(0, false), (1, false), (2, true)] {
+            assert_eq!(frontier.granted(&sequence.to_string(), reader(sequence), true), quiet);
+            frontier.gone(&sequence.to_string(), Gone::Deleted);
+        }
+        assert!(frontier.expects(Kind::Shared));
+        assert!(!frontier.granted("3", writer(3), true), "nothing is known of readers before them");
     }
 
     #[test]

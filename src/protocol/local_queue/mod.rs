@@ -943,6 +943,48 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_in_memory_waits_in_its_session() {
+        let mut queue = Queue::crowd(2);
+        assert_eq!(queue.created(1, "a", 1), None);
+        let before = queue.created(1, "b", 2).unwrap();
+        assert!(queue.wait(1, "b", &before, "b waits"));
+        let heir = |queue: &Queue, session| queue.heir(session, "a").as_deref() == Some("b");
+        assert!(heir(&queue, 1) && !heir(&queue, 2));
+        queue.stop_waiting(0, "b");
+        queue.watch(0, "b", "theirs");
+        assert!(heir(&queue, 1), "in a session that is over it waited for another");
+        assert!(queue.wait(1, "b", &before, "b waits again"));
+        assert_eq!(queue.notices(), [("b waits", Notice::Look)]);
+        queue.stop_waiting(1, "b");
+        assert_eq!((queue.notices(), heir(&queue, 1)), (vec![("b waits again", Notice::Look)], false));
+        assert!(queue.wait(1, "b", &before, "b waits"));
+        queue.watch(1, "b", "theirs");
+        assert_eq!((queue.notices(), heir(&queue, 1)), (vec![("b waits", Notice::Look)], false));
+        assert!(queue.is_live(1, "b", &|_| true), "another session's node is before it");
+    }
+
+    #[test]
+    fn what_is_expected_of_the_next_node_is_expected_in_its_session() {
+        let mut queue = Queue::crowd(1);
+        let node = |sequence| Numbered { kind: Kind::Exclusive, sequence, czxid: 101 + i64::from(sequence) };
+        for (sequence, name, quiet) in [(0, "a", false), (1, "b", false), (2, "c", true)] {
+            assert_eq!(queue.granted(1, name, node(sequence), true), quiet);
+            queue.gone(1, name, Gone::Deleted);
+        }
+        let expects = |queue: &Queue| [0, 1, 2].map(|session| queue.expects_first(session, Kind::Exclusive));
+        assert_eq!(expects(&queue), [false, true, false]);
+        assert!(!queue.is_first(0, node(3), 100) && queue.is_first(1, node(3), 100));
+        assert!(queue.granted(1, "d", node(3), true) && !queue.granted(0, "late", node(4), true));
+        assert_eq!(expects(&queue), [false; 3], "while it is there");
+        queue.leaves(0, "d");
+        assert_eq!(expects(&queue), [false; 3], "nor behind one of a session that is over");
+        queue.leaves(1, "d");
+        assert_eq!(expects(&queue), [false, true, false]);
+        assert!(!queue.is_first(1, node(5), 100), "another client's is between");
+        assert_eq!(expects(&queue), [false; 3]);
+    }
+
+    #[test]
     fn a_newer_session_clears_what_the_one_before_left() {
         let mut queue = Queue::crowd(3);
         for (number, name) in [(1, "a"), (2, "b")] {

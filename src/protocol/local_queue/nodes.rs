@@ -218,7 +218,7 @@ impl<W> LocalNodes<W> {
     fn move_last(&mut self, name: &str, behind: Option<&Behind>) {
         let Some(last) = self.last.as_mut().filter(|last| *last.node.name == *name) else { return };
         match behind {
-            Some(Behind::Own(before)) if self.all.contains_key(&before.name) => {
+            Some(Behind::Own(before)) => {
                 last.node = Neighbour { name: Arc::clone(&before.name), next: last.node.next && before.next };
             }
             _ => self.last = None,
@@ -280,6 +280,15 @@ mod tests {
         assert_eq!(nodes.created("n3", 3), Some(neighbour("n1", true)));
         assert_eq!(gone(&mut nodes, "n3", Gone::Unclear), []);
         assert_eq!(nodes.created("n4", 4), None, "others may have been deleted with it");
+    }
+
+    #[test]
+    fn one_that_comes_after_the_last_has_gone_is_not_next_to_one_that_was_not_next() {
+        let mut nodes: LocalNodes<&str> = LocalNodes::default();
+        assert_eq!((nodes.created("a", 1), nodes.created("c", 3)), (None, None), "a stranger is between");
+        assert!(nodes.wait("c", &neighbour("a", false), "wake c"));
+        assert_eq!(gone(&mut nodes, "c", Gone::Deleted), [("wake c", Notice::Look)]);
+        assert_eq!(nodes.created("d", 4), Some(neighbour("a", false)));
     }
 
     #[test]
