@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Mutation tests of what is pure in the library: `simulation/mutants.sh [FILE..]`, all files by default. Prints what
-# no test catches, and a table; see README.md. Needs cargo-mutants (`cargo install cargo-mutants --locked`), which
-# says what the mutants are.
+# Mutation tests of what is pure in the library: `simulation/mutants.sh [FILE..]`, all files by default. Prints
+# what no test catches, and a table; see mutants.md. Needs cargo-mutants (`cargo install cargo-mutants --locked`),
+# which says what the mutants are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Not below simulation/, whose flags Cargo would add to those of the copy.
@@ -15,5 +15,5 @@ mkdir -p "$out/tree/simulation"
 git -c safe.directory='*' ls-files -z --cached --others --exclude-standard |
     tar -cf - --null -T - | tar -xf - -C "$out/tree"
 cp --archive simulation/zookeeper-client "$out/tree/simulation/"
-cargo mutants --list --json --features metrics "${files[@]/#/--file=}" > "$out/list.json"
+cargo mutants --list --json --features metrics,tls "${files[@]/#/--file=}" > "$out/list.json"
 CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$out/build} python3 simulation/mutants.py "$out/tree" "$out/list.json" "$out"
