@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Puts each patch of a folder into a copy of the library, one at a time, and looks for a violation: `simulation/run
-# --planted` and `--reverted`, with `--record` for a new table in the folder's README.md, and with names for some of
-# the patches. First the recorded seed is played, then one world after another, for SECONDS_EACH seconds (60). Fails if
-# a patch is not found, or does not apply.
+# Puts all patches of `planted` and `reverted` into one copy of the library, each behind a switch, and looks for a
+# violation with each bug of one folder turned on: `simulation/run --planted` and `--reverted`, with `--record` for a new
+# table in the folder's README.md, and with names for some of the patches. First the recorded seed is played, then one
+# world after another, for SECONDS_EACH seconds (60) of processor time; THREADS bugs at a time (as many as processors).
+# Fails if a bug is not found, or a patch does not apply.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
@@ -14,93 +15,124 @@ for argument in "$@"; do
     if [[ $argument == --record ]]; then record=1; else names+=("$argument"); fi
 done
 ((${#names[@]} > 0)) || mapfile -t names < <(cd "$folder" && ls -- *.patch | sed 's/\.patch$//')
+for name in "${names[@]}"; do
+    [[ -f $folder/$name.patch ]] || { echo "$name: there is no $folder/$name.patch" >&2; exit 2; }
+done
 
 # Not below `simulation`, whose flags would count twice there, and not its target: cargo takes the two trees for one, and
-# the other would be given what was built from a patch.
+# the other would be given what was built from the patches.
 tree=$root/target/bites
 target=$root/target/bites.built
-built=$target/debug/simulation
-found=$target/found
-rows=$target/rows
-mkdir -p "$target"
-: > "$rows"
+hunts=$root/target/bites.hunts
+simulation=$target/debug/simulation
 
-# A file that is as it was keeps its time, so that only what a patch changes is built again.
-synchronize() {
-    local file
-    mkdir -p "$tree"
+# Makes the tree anew. A file that is as it was keeps its time, so that only what has changed is built again.
+make_tree() {
+    local new=$tree.new file patch failed=0
+    rm -rf -- "$new"
+    mkdir -p "$new"
     { git -c safe.directory='*' ls-files -z --cached --others --exclude-standard
         find simulation/zookeeper-client -type f -print0; } |
         while IFS= read -r -d '' file; do
-            [[ -f $file ]] || continue
-            cmp --quiet -- "$file" "$tree/$file" || cp --parents -- "$file" "$tree"
-        done
+            # One that is deleted, and not yet committed.
+            if [[ -f $file ]]; then printf '%s\0' "$file"; fi
+        done | xargs -0 cp --parents --target-directory="$new" --
+
+    echo 'mod planted;' >> "$new/src/lib.rs"
+    cat > "$new/src/planted.rs" <<'END'
+//! Which bug is turned on.
+
+use std::sync::LazyLock;
+
+static ON: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("PLANTED").ok());
+
+pub(crate) fn is(name: &str) -> bool {
+    ON.as_deref() == Some(name)
+}
+END
+    for patch in simulation/planted/*.patch simulation/reverted/*.patch; do
+        if ! grep --quiet --fixed-strings "crate::planted::is(\"$(basename "$patch" .patch)\")" "$patch"; then
+            echo "$patch: HAS NO SWITCH of its name" >&2
+            failed=1
+        elif ! patch --silent --forward --strip=1 --no-backup-if-mismatch --reject-file=- --directory="$new" < "$patch"
+        then
+            cat >&2 <<END
+$patch: DOES NOT APPLY. Make its change by hand in a clean checkout, and then
+    (sed '/^diff /,\$d' $patch; git diff src) > new && mv new $patch && git checkout src
+END
+            failed=1
+        fi
+    done
+    ((failed == 0)) || return 1
+
+    while IFS= read -r -d '' file; do
+        if cmp --quiet -- "$new/$file" "$tree/$file"; then touch --reference="$tree/$file" -- "$new/$file"; fi
+    done < <(cd "$new" && find . -type f -print0)
+    rm -rf -- "$tree"
+    mv -- "$new" "$tree"
 }
 
-# Worlds, as the arguments say. Writes `<seed> <violation>` of the first violation to $found, and sets worlds and seconds.
+# The other worlds have as many faults, and take longer.
+readonly SHORT=(--threads 1 --json --only 'session_timeout: 4s')
+limit=${SECONDS_EACH:-60}
+
+# Worlds with a bug, as the arguments say. Sets seed and violation, which are empty if there is none, worlds and seconds.
 # A world that comes to no end is no violation.
-worlds=0 seconds=0 limit=${SECONDS_EACH:-60}
 play() {
-    local output code=0
-    { output=$({ TIMEFORMAT='%U'; time timeout "$((limit * 2 + 60))" "$tree/simulation.bin" --json --until-violation "$@" \
-        2> "$found.all" 3>&-; } 2> "$found.time"); } || code=$?
-    worlds=$(sed -n 's/.*"worlds":\([0-9]*\).*/\1/p' <<< "$output")
-    seconds=$(tail -n 1 "$found.time")
-    sed -n 's/^VIOLATION seed \([0-9]*\)/\1/p' "$found.all" | sort --stable --numeric-sort | head -n 1 > "$found"
-    return "$code"
+    local name=$1 code=0
+    shift
+    { TIMEFORMAT='%U'; time PLANTED=$name timeout "$((limit * 4 + 60))" "$simulation" "${SHORT[@]}" --until-violation \
+        "$@" > "$hunts/$name.json" 2> "$hunts/$name.seen" 3>&-; } 2> "$hunts/$name.time" || code=$?
+    worlds=$(sed -n 's/.*"worlds":\([0-9]*\).*/\1/p' "$hunts/$name.json")
+    seconds=$(tail -n 1 "$hunts/$name.time")
+    violation=$(sed -n '/^VIOLATION seed /{s///p;q}' "$hunts/$name.seen")
+    seed=${violation%%[!0-9]*}
 }
+
+# Looks for one bug, and writes a row for the table if it is found.
+hunt() {
+    local name=$1 patch=$folder/$1.patch only=() text known seed= violation= worlds= seconds= about
+    while IFS= read -r text; do only+=(--only "$text"); done < <(sed -n '/^diff /q; s/^Worlds: //p' "$patch")
+    known=$(sed -n "s/^| \`$name\` | [^|]* | \([0-9]*\) |.*/\1/p" "$folder/README.md")
+    if [[ -n $known && -z $record ]]; then play "$name" --from "$known" --worlds 1; fi
+    if [[ -z $seed ]]; then play "$name" --cpu-seconds "$limit" "${only[@]}"; fi
+    if [[ -z $seed ]]; then
+        printf '%-40s NOT FOUND in %s worlds, %s s\n' "$name" "${worlds:-endless}" "$seconds"
+    elif ! "$simulation" --from "$seed" --worlds 1 "${SHORT[@]}" > "$hunts/$name.without" 2>&1; then
+        printf '%-40s NOT FOUND: seed %s is violated without it, too\n' "$name" "$seed"
+    else
+        printf '%-40s found     %5s worlds %7s s   seed %s\n' "$name" "$worlds" "$seconds" "${violation:0:150}"
+        about=$(sed -n '/^diff /q; s|^Rule: \(#\(.*\)\)|[\2](../../docs/protocol.md\1)|p; s|^Test: \(.*\)|`\1`|p' "$patch")
+        echo "| \`$name\` | $about | $seed | $worlds | $seconds |" > "$hunts/$name.row"
+    fi
+}
+
+make_tree
+(cd "$tree/simulation" && CARGO_TARGET_DIR=$target cargo build --quiet --locked --bin simulation)
+unset PLANTED
+if ! "$simulation" --worlds 5 "${SHORT[@]}"; then
+    echo 'the worlds are violated with no bug turned on' >&2
+    exit 1
+fi
+rm -rf -- "$hunts"
+mkdir -p "$hunts"
+for name in "${names[@]}"; do
+    while (($(jobs -pr | wc -l) >= ${THREADS:-$(nproc)})); do wait -n || true; done
+    hunt "$name" &
+done
+wait
 
 failed=0
-synchronize
 for name in "${names[@]}"; do
-    patch=$root/$folder/$name.patch
-    if ! patch --silent --forward --dry-run --strip=1 --directory="$tree" < "$patch" > "$found.all" 2>&1; then
-        sed 's/^/    /' "$found.all"
-        cat <<END
-$name: DOES NOT APPLY. Make its change by hand in a clean checkout, and then
-    (sed '/^diff /,\$d' $folder/$name.patch; git diff src) > new && mv new $folder/$name.patch && git checkout src
-END
-        failed=1
-        continue
-    fi
-    patch --silent --forward --strip=1 --no-backup-if-mismatch --directory="$tree" < "$patch"
-    code=0
-    (cd "$tree/simulation" && CARGO_TARGET_DIR=$target cargo build --quiet --locked --bin simulation) || code=$?
-    cp -- "$built" "$tree/simulation.bin"
-    patch --silent --reverse --strip=1 --no-backup-if-mismatch --directory="$tree" < "$patch"
-    if ((code != 0)); then
-        echo "$name: DOES NOT BUILD"
-        failed=1
-        continue
-    fi
-    # Long worlds take a minute each.
-    only=(--only 'long: false')
-    while IFS= read -r text; do only+=(--only "$text"); done < <(sed -n '/^diff /q; s/^Worlds: //p' "$patch")
-    known=$(sed -n "s/^| \`$name\` | [^|]* | \([0-9]*\) |.*/\1/p" "$folder/README.md" 2> /dev/null || true)
-    code=0
-    if [[ -n $known && -z $record ]]; then
-        play --from "$known" --worlds 1 --threads 1 || code=$?
-    fi
-    if ((code != 1)); then
-        code=0
-        play --seconds "$limit" ${THREADS:+--threads "$THREADS"} "${only[@]}" || code=$?
-    fi
-    if ((code == 1)); then
-        printf '%-36s found     %5s worlds %7s s   seed %s\n' "$name" "$worlds" "$seconds" "$(cut -c1-150 "$found")"
-        about=$(sed -n '/^diff /q; s|^Rule: \(#\(.*\)\)|[\2](../../docs/protocol.md\1)|p; s|^Test: \(.*\)|`\1`|p' "$patch")
-        echo "| \`$name\` | $about | $(cut -d' ' -f1 "$found") | $worlds | $seconds |" >> "$rows"
-    else
-        printf '%-36s NOT FOUND in %s worlds, %s s (exit code %s)\n' "$name" "$worlds" "$seconds" "$code"
-        failed=1
-    fi
+    [[ -f $hunts/$name.row ]] || failed=1
 done
-
 if [[ -n $record ]]; then
     # New rows in place of the old ones, and the others as they were.
     {
         sed '/^| `/d' "$folder/README.md"
-        { cat "$rows"; grep '^| `' "$folder/README.md" || true; } | sort --stable --unique --key=2,2 --field-separator='|'
-    } > "$rows.new"
-    cp -- "$rows.new" "$folder/README.md"
+        { cat "$hunts"/*.row; grep '^| `' "$folder/README.md" || true; } |
+            sort --stable --unique --key=2,2 --field-separator='|'
+    } > "$hunts/README.md"
+    cp -- "$hunts/README.md" "$folder/README.md"
 fi
 exit "$failed"

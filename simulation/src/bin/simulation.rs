@@ -18,9 +18,10 @@ use simulation::world::Report;
 const HELP: &str = "\
 Runs the library, its client and the test server in virtual time, under faults that follow from a seed.
 
-    simulation/run [--seconds S] [--worlds W] [--from SEED] [--only TEXT]... [--threads N] [--until-violation] [--json]
-        worlds of one seed after another, for S seconds (60) from a seed on (1), on N threads (all); at most W, and
-        only those whose plan has each TEXT, such as 'sticky: true'
+    simulation/run [--seconds S | --cpu-seconds S] [--worlds W] [--from SEED] [--only TEXT]... [--threads N]
+                   [--until-violation] [--json]
+        worlds of one seed after another, for S seconds (60), or seconds of processor time, from a seed on (1), on N
+        threads (all); at most W, and only those whose plan has each TEXT, such as 'sticky: true'
     simulation/run --hours H [--log FILE]
         the same for hours, with a line of JSON in FILE (simulation/soak.jsonl) every minute; it goes on after the
         last line that is there
@@ -36,6 +37,8 @@ Exits with 1 if anything was violated, or if something that has to happen in so 
 
 struct Options {
     seconds: u64,
+    /// What `seconds` are counted by.
+    clock: fn() -> Duration,
     worlds: u64,
     only: Vec<String>,
     from: u64,
@@ -62,6 +65,7 @@ fn options() -> Result<Options, String> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut options = Options {
         seconds: 60,
+        clock: simnet::real_now,
         worlds: u64::MAX,
         only: Vec::new(),
         from: 1,
@@ -83,6 +87,10 @@ fn options() -> Result<Options, String> {
         };
         match name.as_str() {
             "--seconds" => options.seconds = number()?,
+            "--cpu-seconds" => {
+                options.seconds = number()?;
+                options.clock = simnet::cpu_now;
+            }
             "--worlds" => options.worlds = number()?,
             "--only" => options.only.push(value()?),
             "--from" => options.from = number()?,
@@ -155,7 +163,7 @@ fn twice(options: &Options, seeds: u64) -> ExitCode {
 
 /// One seed after another, on several threads, for so long. `seen` is called with the sum after each world.
 fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sync) -> Sum {
-    let began = simnet::real_now();
+    let (began, clock, clock_began) = (simnet::real_now(), options.clock, (options.clock)());
     let before = sum.seconds;
     let (next, stop) = (AtomicU64::new(sum.last_seed + 1), AtomicBool::new(false));
     let left = AtomicU64::new(options.worlds);
@@ -175,7 +183,7 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
     on_threads(
         options,
         || {
-            let goes_on = || simnet::real_now() - began < limit && !stop.load(Ordering::Relaxed);
+            let goes_on = || clock() - clock_began < limit && !stop.load(Ordering::Relaxed);
             let is_left = |left: u64| left.checked_sub(1);
             left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_left).ok()?;
             let mut seeds = iter::from_fn(|| goes_on().then(|| next.fetch_add(1, Ordering::Relaxed)));
