@@ -10,14 +10,13 @@ use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use crate::engine::attempt;
-use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::GrantReceiver;
 use crate::engine::progress::Progress;
 use crate::engine::shared_readers::{Joined, SharedNode, SharedReaders};
-use crate::engine::shared_room::{Arrived, Granted, SharedRoom, State, Waiter};
+use crate::engine::shared_room::{Arrived, Granted, Look, SharedRoom, State, Waiter};
 use crate::error::TryLockError;
 use crate::path::LockPath;
 use crate::protocol::late::Ahead;
@@ -371,9 +370,8 @@ impl Task {
             }
             state.look.take()
         };
-        if let Some((node, held)) = look {
-            let watch = until_others(held, path_lock.naming());
-            self.watch = Some((node, Box::pin(watch)));
+        if let Some(look) = look {
+            self.watch = Some((look.number, Box::pin(until_others(look, path_lock.naming()))));
         }
     }
 
@@ -474,13 +472,12 @@ impl Task {
     }
 }
 
-/// Waits until there may be others that want the node of this hold, or until that is not known any more: a
+/// Waits until there may be others that want this node, or until that is not known any more: a
 /// child of the directory comes or goes, the connection is interrupted, or the session ends
 /// (docs/protocol.md#kept-node).
-async fn until_others(held: Arc<Held>, naming: Naming) {
-    let Some(session) = held.session() else { return };
-    let (directory, node) = (held.lock_path().clone(), held.name());
-    drop(held);
+async fn until_others(look: Look, naming: Naming) {
+    let Look { node, directory, session, .. } = look;
+    let Some(session) = session.upgrade() else { return };
     // Without a watch nothing is kept.
     // Not by the path alone: a watch of the directory's data counts beside that of its children.
     let Some(_watching) = session.watch(&directory.child("*"), WatchUse::Sticky) else { return };

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -14,6 +14,7 @@ use crate::engine::held::{Held, InRoom, Over};
 use crate::engine::progress::ProgressReceiver;
 use crate::engine::shared_queue::Place;
 use crate::error::TryLockError;
+use crate::path::LockPath;
 use crate::protocol::hold::Deletion;
 use crate::protocol::room::{Arrival, HandOff, Next, Patience, Position, Room};
 use crate::session::clock;
@@ -47,14 +48,23 @@ pub(super) struct State {
     pub(super) grants: u64,
     /// The hold of a node that is kept.
     kept: Option<Kept>,
-    /// The node that is to be watched for others, and a hold of it.
-    pub(super) look: Option<(u64, Arc<Held>)>,
+    /// The node that is to be watched for others. Not its hold, which keeps the room.
+    pub(super) look: Option<Look>,
     /// Until when the room's task sleeps; `None` if there is no such task.
     pub(super) task_sleeps_until: Option<Instant>,
 }
 
 /// An attempt under way. The drop of the first part cancels it.
 pub(super) type UnderWay = (CancelOnDrop, ProgressReceiver);
+
+/// A node that is to be watched for others.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) number: u64,
+    pub(super) node: Arc<str>,
+    pub(super) directory: LockPath,
+    pub(super) session: Weak<Session>,
+}
 
 /// The hold of a node that is kept, and since when it is.
 #[derive(Debug)]
@@ -372,8 +382,9 @@ impl InRoom for SharedRoom {
                     Next::Delete => None,
                     _ => state.room.begin_look(),
                 };
-                if let Some(node) = looks {
-                    state.look = Some((node, Arc::clone(kept.as_ref().unwrap_or(&held))));
+                if let Some(number) = looks {
+                    let (node, directory) = (held.name(), held.lock_path().clone());
+                    state.look = Some(Look { number, node, directory, session: Arc::downgrade(session) });
                 }
                 (next, kept, state.token, looks.is_some(), old)
             };
@@ -462,7 +473,6 @@ mod tests {
 
     use super::*;
     use crate::engine::progress::ProgressSender;
-    use crate::path::LockPath;
     use crate::protocol::hold::HoldState;
     use crate::protocol::lease::Margin;
     use crate::protocol::node_name::Kind;
@@ -523,6 +533,9 @@ mod tests {
             room.close();
             assert!(queue.try_recv().is_ok(), "a node without an owner");
             assert!(!session.has_active_holds() && room.lock().kept.is_none());
+            let is_left = Arc::downgrade(&room);
+            drop(room);
+            assert!(is_left.upgrade().is_none(), "something in the room keeps it");
         }
     }
 
