@@ -411,7 +411,7 @@ pub fn play(kind: Kind, seed: u64) -> Found {
     };
     let outcome = simnet::run(seed, before, move |rng| live(kind, seed, rng));
     // The world itself has failed.
-    outcome.unwrap_or_else(|_| Found { worlds: 1, panics: Count(1, 1), ..Found::default() })
+    outcome.map_or_else(|_| Found { worlds: 1, panics: Count(1, 1), ..Found::default() }, |(found, _)| found)
 }
 
 #[cfg(test)]

@@ -9,12 +9,13 @@ use std::time::Duration;
 use simnet::host::{self, Host};
 use simnet::net::{Latency, Net};
 use simnet::{Rng, interpose};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use zookeeper_recipes::Client;
 use zookeeper_test_server::{Op, Server};
 
-use crate::check::panics;
+use crate::check::{left, panics, recovery};
 use crate::faults::Stage;
 use crate::glue::Port;
 use crate::plan::Plan;
@@ -33,7 +34,7 @@ pub struct Machines {
 impl Machines {
     /// Starts a machine, with a client and its callers.
     async fn start(&self) {
-        let number = self.world.number();
+        let number = self.world.process();
         let name = format!("c{number}");
         let process = Host::new(number);
         let (session, executor) = (process.thread(), process.thread());
@@ -63,6 +64,7 @@ impl Machines {
             executor,
             is_dead: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
             thawed: AtomicU64::new(0),
         });
         for _ in 0..plan.callers {
@@ -96,6 +98,7 @@ impl Machines {
         let rest = Duration::from_millis(rng.range(1, 500));
         let (world, old) = (Arc::clone(&self.world), Arc::clone(&machine));
         let end = async move {
+            old.is_closing.store(true, Ordering::Relaxed);
             let is_drained = match drain {
                 Some(time) => {
                     let drained = old.client.drain(time).await;
@@ -152,8 +155,18 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
         .touch_interval(plan.touch_interval);
     let server =
         Arc::new(builder.serve_members(Port::open_all(plan.members)).expect("the simulation has a runtime"));
-    let world = Arc::new(World::new(plan, trace));
+    let world = Arc::new(World::new(plan, &server, trace));
     let plan = &world.plan;
+    if plan.sweep_ms > 0 {
+        let (server, period) = (Arc::clone(&server), Duration::from_millis(plan.sweep_ms));
+        tokio::spawn(async move {
+            loop {
+                sleep(period).await;
+                server.sweep_containers();
+            }
+        });
+    }
+    let tasks = Handle::current().metrics().num_alive_tasks();
     for place in 0..plan.paths() {
         server.create(&data(place), "").expect("the tree is empty");
     }
@@ -179,27 +192,21 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
             }
         })
     };
-    if plan.sweep_ms > 0 {
-        let (server, period) = (Arc::downgrade(&server), Duration::from_millis(plan.sweep_ms));
-        tokio::spawn(async move {
-            loop {
-                sleep(period).await;
-                let Some(server) = server.upgrade() else { return };
-                server.sweep_containers();
-            }
-        });
-    }
     faults::make(&Stage::new(&world, &server, &net), &machines, &mut rng).await;
 
-    // Everything works from here on, and has to come to an end.
+    // Everything works from here on. Callers go on, with time enough for each to be granted what it waits for.
+    world.heal();
+    sleep(2 * Duration::from_millis(recovery::limit(plan.timeout_ms()))).await;
+
+    // And all has to come to an end.
     let patience = plan.session_timeout * 6 + Duration::from_secs(120);
     world.stop();
-    let mut left = std::mem::take(&mut *lock(&machines.callers));
-    let ended = timeout(patience, async { while left.join_next().await.is_some() {} });
+    let mut callers = std::mem::take(&mut *lock(&machines.callers));
+    let ended = timeout(patience, async { while callers.join_next().await.is_some() {} });
     if ended.await.is_err() {
-        world.violation(&format!("{} callers do not end", left.len()));
+        world.violation(&format!("{} callers do not end", callers.len()));
     }
-    drop(left);
+    drop(callers);
     worlds::check_calm(&world, &server);
     let all = std::mem::take(&mut *lock(&machines.all));
     worlds::all_work(&world, &server, &all, patience).await;
@@ -207,10 +214,18 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     looks.abort();
 
     drop((machines, all));
+    // The dead are switched on again, and know nothing of their connections.
+    net.links().iter().filter(|link| link.is_dead()).for_each(|link| {
+        link.reset();
+    });
+    sleep(Duration::from_secs(1)).await;
+    let alive = Handle::current().metrics().num_alive_tasks();
+    world.check(left::nothing(server.watches(), alive.saturating_sub(tasks), world.processes()));
     let mut report = std::mem::take(&mut *lock(&world.report));
     report.violations.extend(panics::seen().into_iter().map(|text| format!("seed {}: {text}", plan.seed)));
     report.virtual_ms = world.now();
     report.least_margin_ms = world.least_margin();
+    report.processes = world.processes();
     report.connects = server.counters().requests(Op::Connect);
     let log = server.log();
     let mut hasher = DefaultHasher::new();
@@ -268,9 +283,12 @@ pub fn play(plan: Plan, trace: bool) -> Report {
         panics::watch();
     };
     let outcome = simnet::run(seed, before, move |rng| live(plan, trace, rng));
-    outcome.unwrap_or_else(|panic| {
+    let (mut report, bytes) = outcome.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-        Report { violations: vec![format!("seed {seed}: {text}")], ..Report::default() }
-    })
+        (Report { violations: vec![format!("seed {seed}: {text}")], ..Report::default() }, 0)
+    });
+    let memory = left::no_memory(bytes, report.processes);
+    report.violations.extend(memory.err().map(|text| format!("seed {seed}: {text}")));
+    report
 }

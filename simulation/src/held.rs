@@ -174,6 +174,10 @@ pub struct Grant {
     /// others until then: RELIABILITY.md promises no more.
     pub is_broken: AtomicBool,
     pub granted: u64,
+    /// Whether its caller was told that it is lost.
+    pub is_told: AtomicBool,
+    /// Whether it was suspended when it was looked at last.
+    pub is_suspended: AtomicBool,
     /// Since when it waits to be asked to stop; 0 if it does not.
     pub listens: AtomicU64,
 }

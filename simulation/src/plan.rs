@@ -134,7 +134,7 @@ impl Plan {
             permits: *rng.pick(&[2, 2, 5]),
             hold_ms: *rng.pick(&[5, 50, 1000]),
             wait_ms: 40_000,
-            pause_ms: *rng.pick(&[1, 30, 3_000]),
+            pause_ms: *rng.pick(&[5, 30, 3_000]),
             sweep_ms: *rng.pick(&[0, 0, 400]),
             broken: *rng.pick(&[0, 0, 4]),
             fault_ms: session_timeout.as_millis() as u64,

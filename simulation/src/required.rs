@@ -39,6 +39,8 @@ pub struct Variants {
 const OPTION: &str = "the options of worlds are valid";
 const AUTH: &str = "no world has credentials";
 const FOREIGN: &str = "no other program's nodes are at the paths of worlds";
+const BORROWED: &str = "no world has a borrowed session";
+const CHOSEN: &str = "worlds break and ask by the lock at which they have looked";
 const LARGE: &str = "no world is as large as that";
 
 pub const VARIANTS: &[Variants] = &[
@@ -47,12 +49,12 @@ pub const VARIANTS: &[Variants] = &[
         name: "LostReason",
         source: include_str!("../../src/error/lost.rs"),
         rows: &[
-            ("SessionExpired", Rare),
+            ("SessionExpired", Common),
             ("SessionReplaced", Never("ZooKeeper replaces no session: ClickHouse Keeper does")),
             ("NodeDeleted", Common),
             ("LeaseExpired", Common),
             ("LeaseOver", Common),
-            ("Closed", Free),
+            ("Closed", Common),
             ("GivenUp", Free),
             ("NotConverted", Free),
         ],
@@ -80,8 +82,15 @@ pub const VARIANTS: &[Variants] = &[
             ("LimitMismatch", Free),
             ("InvalidLimit", Never(OPTION)),
             ("AuthFailed", Never(AUTH)),
-            ("Closed", Free),
+            ("Closed", Common),
         ],
+    },
+    Variants {
+        word: "refused",
+        name: "TryLockError",
+        source: include_str!("../../src/error/acquire.rs"),
+        // The variant inside is what counts.
+        rows: &[("WouldBlock", Common), ("Acquire", Free)],
     },
     Variants {
         word: "not released",
@@ -114,7 +123,7 @@ pub const VARIANTS: &[Variants] = &[
         name: "TransactionError",
         source: include_str!("../../src/error/transaction.rs"),
         rows: &[
-            ("Lost", Free),
+            ("Lost", Rare),
             ("Rejected", Free),
             ("Unknown", Common),
             ("InvalidPath", Never(OPTION)),
@@ -203,6 +212,62 @@ pub const VARIANTS: &[Variants] = &[
             ("Closed", Free),
         ],
     },
+    Variants {
+        word: "not broken",
+        name: "BreakError",
+        source: include_str!("../../src/error/break_lock.rs"),
+        rows: &[
+            ("OtherLock", Never(CHOSEN)),
+            ("NoAuth", Rare),
+            ("Refused", Free),
+            ("Connection", Rare),
+            ("Closed", Rare),
+        ],
+    },
+    Variants {
+        word: "not asked to stop",
+        name: "RevokeError",
+        source: include_str!("../../src/error/revoke.rs"),
+        rows: &[("InvalidPath", Never(CHOSEN)), ("Connection", Rare), ("Refused", Free), ("Closed", Rare)],
+    },
+    Variants {
+        word: "not resized",
+        name: "SetPermitsError",
+        source: include_str!("../../src/error/set_permits.rs"),
+        rows: &[
+            ("ZeroPermits", Never(OPTION)),
+            ("TooManyPermits", Never(OPTION)),
+            ("Connection", Rare),
+            ("NoAuth", Rare),
+            ("Rejected", Free),
+            ("AuthFailed", Never(AUTH)),
+            ("Closed", Rare),
+        ],
+    },
+    Variants {
+        word: "not drained",
+        name: "DrainError",
+        source: include_str!("../../src/error/drain.rs"),
+        rows: &[("StillHeld", Common), ("NotClosed", Rare)],
+    },
+    Variants {
+        word: "not connected",
+        name: "ConnectError",
+        source: include_str!("../../src/error/connect.rs"),
+        rows: &[
+            ("TimedOut", Common),
+            ("InvalidConnectString", Never(OPTION)),
+            ("InvalidNamespace", Never(OPTION)),
+            ("InvalidName", Never(OPTION)),
+            ("AuthFailed", Never(AUTH)),
+            ("NoCredentials", Never(AUTH)),
+            ("InvalidCredentials", Never(AUTH)),
+            ("InvalidTls", Never(AUTH)),
+            ("Setup", Never("worlds start no thread that the system could refuse")),
+            ("SessionEnded", Never(BORROWED)),
+            ("NoRuntime", Never("machines have a runtime")),
+        ],
+    },
 ];
 
 /// The rows beside errors.
@@ -215,8 +280,85 @@ const OTHERS: &[(&str, When)] = &[
     ("has led", Common),
     ("job AlreadyRun", Common),
     ("job Ran", Common),
-    ("refused WouldBlock", Common),
+    ("suspended", Common),
+    ("held again", Common),
+    ("stops late", Common),
+    ("drained", Common),
+    ("closed", Common),
+    ("resized", Common),
+    ("dropped sum", Common),
     ("granted Suspended", Free),
+];
+
+/// Where a row of RELIABILITY.md is shown.
+pub enum Shown {
+    /// In worlds, which have these rows.
+    By(&'static [&'static str]),
+    /// In real time only, for this reason.
+    Elsewhere(&'static str),
+}
+
+use Shown::{By, Elsewhere};
+
+const LOGS: &str = "worlds have no tracing subscriber";
+
+/// The rows of RELIABILITY.md's tables, by the first words of their faults, in their order.
+pub const RELIABILITY: &[(&str, Shown)] = &[
+    // Fault by fault.
+    ("its link breaks or falls silent", By(&["fault: held link", "suspended", "held again"])),
+    ("all its links fall silent", By(&["fault: held link", "lost LeaseExpired"])),
+    ("no member can be reached, and a write", By(&["fault: server down", "suspended", "held again"])),
+    ("the network forgets its connection", By(&["fault: reset"])),
+    ("the leader is killed", By(&["fault: leader deposed"])),
+    ("the member that it is connected to is killed", By(&["fault: member down", "fault: leader deposed"])),
+    ("the majority of the members is killed", By(&["fault: quorum lost", "lost LeaseExpired"])),
+    ("the leader hangs", By(&["fault: stalled disk"])),
+    ("the same, with a T too short for it", By(&["fault: stalled disk", "lost LeaseExpired"])),
+    ("its member is cut off from the others", By(&["fault: member cut off"])),
+    ("the servers grant a T", Elsewhere("servers of worlds grant what is asked for")),
+    ("every commit takes longer", By(&["fault: delayed replies"])),
+    ("all servers are killed and come back", By(&["fault: server down"])),
+    ("the same, for longer than 7T/5", By(&["fault: server down", "lost LeaseExpired"])),
+    ("a reply is lost", By(&["fault: lost reply"])),
+    ("its executor is blocked", By(&["fault: blocked executor"])),
+    ("a tracing subscriber blocks", Elsewhere(LOGS)),
+    ("a tracing subscriber panics", Elsewhere(LOGS)),
+    ("the work takes longer than the lease", By(&["lost LeaseOver"])),
+    ("it is told, and takes its time to stop", By(&["stops late"])),
+    ("its process is killed", By(&["fault: crash"])),
+    ("its process is paused", By(&["fault: frozen process"])),
+    ("its client is drained", By(&["drained", "not drained StillHeld"])),
+    ("its client is closed while calls wait", By(&["closed", "refused Closed"])),
+    // Semaphores.
+    ("a reply to the transaction", By(&["fault: lost reply"])),
+    ("the connection is cut", By(&["fault: reset"])),
+    ("the session expires", By(&["fault: session expired"])),
+    ("the call is dropped or its deadline passes", By(&["dropped call", "refused TimedOut"])),
+    ("its node in the queue is deleted", By(&["fault: node deleted"])),
+    ("the node of one permit is deleted", By(&["fault: node deleted", "lost NodeDeleted"])),
+    ("the lease of one permit is over", By(&["lost LeaseOver"])),
+    ("the limit becomes smaller", By(&["resized"])),
+    // Counters.
+    ("a request is lost before", By(&["fault: lost request"])),
+    ("a reply is lost", By(&["fault: lost reply", "not counted Unknown"])),
+    ("the session ends during the write", By(&["fault: session expired"])),
+    ("the call is dropped", By(&["dropped sum"])),
+    ("the leader is killed, the servers restart", By(&["fault: leader deposed", "fault: server down"])),
+    ("processes of this crate and of Curator", Elsewhere("Curator needs real processes")),
+    ("the node is deleted by hand", Elsewhere("the checkers of numbers need the node")),
+    // Which mechanism tells.
+    ("no write is answered for T", By(&["lost LeaseExpired"])),
+    ("the session's thread is blocked", Elsewhere("a simulated process is frozen as a whole")),
+    ("the machine was suspended", By(&["fault: frozen process"])),
+    ("the lease that the holder asked for is over", By(&["lost LeaseOver"])),
+    ("a renewal is overdue", By(&["suspended"])),
+    ("the lock node was deleted by hand", By(&["lost NodeDeleted"])),
+    ("the same, while a transaction", By(&["not written Lost"])),
+    ("the session has expired", By(&["lost SessionExpired", "lost Closed"])),
+    (
+        "the task that serves the session has died",
+        Elsewhere("nothing in a world ends it: `panics` would say so"),
+    ),
 ];
 
 /// Returns the rows that should have occurred in a run, and did not.
@@ -268,6 +410,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_row_of_the_tables_of_promises_is_shown() {
+        let page = include_str!("../../RELIABILITY.md");
+        let cells = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| fault "));
+        let faults: Vec<&str> = cells.filter_map(|line| line.split('|').nth(1)).map(str::trim).collect();
+        let plain = |text: &str| text.replace(['[', ']', '`'], "");
+        assert_eq!(faults.len(), RELIABILITY.len(), "{faults:#?}");
+        for (fault, (row, _)) in faults.iter().zip(RELIABILITY) {
+            assert!(plain(fault).starts_with(row), "{fault:?} is not {row:?}");
+        }
+        let demanded = |name: &&str| {
+            let of = VARIANTS.iter().flat_map(|of| {
+                of.rows.iter().map(|(variant, when)| (format!("{} {variant}", of.word), *when))
+            });
+            let others = OTHERS.iter().map(|(name, when)| ((*name).to_owned(), *when));
+            let has = |when| matches!(when, Common | Rare);
+            let fault = name.strip_prefix("fault: ").is_some_and(|name| faults::ALL.contains(&name));
+            fault || of.chain(others).any(|(row, when)| row == **name && has(when))
+        };
+        for (row, shown) in RELIABILITY {
+            if let By(names) = shown {
+                let free: Vec<_> = names.iter().filter(|name| !demanded(name)).collect();
+                assert!(free.is_empty(), "{row}: a run may do without {free:?}");
+            }
+        }
+    }
+
     fn full(worlds: u64) -> Sum {
         let mut sum = Sum { worlds, ..Sum::from_seed(1) };
         for of in VARIANTS {
@@ -284,10 +453,10 @@ mod tests {
         let sum = full(RARE);
         assert_eq!((missing(&sum), unknown(&sum)), (vec![], vec![]));
         let mut sum = full(RARE);
-        sum.sometimes.remove("lost SessionExpired");
+        sum.sometimes.remove("not upgraded Lost");
         sum.sometimes.remove("lost LeaseOver");
         sum.faults.remove("quorum lost");
-        assert_eq!(missing(&sum), ["lost SessionExpired", "lost LeaseOver", "fault: quorum lost"]);
+        assert_eq!(missing(&sum), ["lost LeaseOver", "not upgraded Lost", "fault: quorum lost"]);
         sum.worlds = COMMON;
         assert_eq!(missing(&sum), ["lost LeaseOver", "fault: quorum lost"]);
         sum.worlds = COMMON - 1;

@@ -10,10 +10,12 @@ use simnet::net::Link;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use zookeeper_recipes::{Client, LockState, Lost, LostReason, NodeVersion};
+use zookeeper_test_server::Server;
 
 use crate::check::broken::Broken;
 use crate::check::closed;
 use crate::check::counter::Numbers;
+use crate::check::errors::{self, Scene};
 use crate::check::exclusion::{Exclusion, Guard, Share};
 use crate::check::fifo::Fifo;
 use crate::check::limits::Limits;
@@ -21,6 +23,7 @@ use crate::check::margin::Margins;
 use crate::check::members::Members;
 use crate::check::once::Runs;
 use crate::check::reads::{self, Reads};
+use crate::check::recovery::{self, Ticket, Waits};
 use crate::check::register::Register;
 use crate::check::revoked::Revoked;
 use crate::check::slots;
@@ -28,7 +31,8 @@ use crate::check::stale::{self, Grants};
 use crate::check::tokens::Tokens;
 use crate::check::told::Told;
 use crate::held::{Grant, Held, Part};
-use crate::plan::Plan;
+use crate::plan::{Kind, Plan};
+use crate::worlds;
 
 /// What came of a world. Two runs of a seed are equal in all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +52,7 @@ pub struct Report {
     /// The number of entries of the server's log, and a hash of the last of them.
     pub log: (u64, u64),
     pub messages: u64,
+    pub processes: u64,
     pub random_numbers: u64,
 }
 
@@ -72,6 +77,8 @@ pub struct Machine {
     pub is_dead: AtomicBool,
     /// Whether its client was closed, and its callers are to stop.
     pub has_left: AtomicBool,
+    /// Whether its client is being closed, or was.
+    pub is_closing: AtomicBool,
     /// When it was frozen last, in milliseconds.
     pub thawed: AtomicU64,
 }
@@ -99,10 +106,12 @@ struct Place {
     fifo: Fifo,
     runs: Runs,
     limits: Option<Limits>,
+    waits: Waits<Option<Arc<Machine>>>,
 }
 
 pub struct World {
     pub plan: Plan,
+    pub server: Arc<Server>,
     start: Instant,
     trace: bool,
     places: Vec<Mutex<Place>>,
@@ -113,6 +122,9 @@ pub struct World {
     pub report: Mutex<Report>,
     stopped: watch::Sender<bool>,
     next: AtomicU64,
+    /// When nothing was broken any more, in milliseconds.
+    healed: AtomicU64,
+    processes: AtomicU64,
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -121,9 +133,10 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl World {
-    pub fn new(plan: Plan, trace: bool) -> Self {
+    pub fn new(plan: Plan, server: &Arc<Server>, trace: bool) -> Self {
         Self {
             start: Instant::now(),
+            server: Arc::clone(server),
             trace,
             places: (0..plan.paths()).map(|_| Mutex::default()).collect(),
             margins: Mutex::default(),
@@ -133,6 +146,8 @@ impl World {
             report: Mutex::default(),
             stopped: watch::Sender::new(false),
             next: AtomicU64::new(1),
+            healed: AtomicU64::new(if plan.calm { 0 } else { u64::MAX }),
+            processes: AtomicU64::new(0),
             plan,
         }
     }
@@ -149,6 +164,27 @@ impl World {
     pub async fn stopped(&self) {
         // The sender is here.
         let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
+    }
+
+    /// Nothing is broken from here on.
+    pub fn heal(&self) {
+        self.healed.fetch_min(self.now(), Ordering::Relaxed);
+        self.say(|| "healed".to_owned());
+    }
+
+    /// When nothing was broken any more, if that is so.
+    fn healed(&self) -> Option<u64> {
+        Some(self.healed.load(Ordering::Relaxed)).filter(|at| *at <= self.now())
+    }
+
+    /// Counts a process.
+    pub fn process(&self) -> u64 {
+        self.processes.fetch_add(1, Ordering::Relaxed);
+        self.number()
+    }
+
+    pub fn processes(&self) -> u64 {
+        self.processes.load(Ordering::Relaxed)
     }
 
     /// Virtual milliseconds since the beginning.
@@ -231,6 +267,8 @@ impl World {
             nodes,
             is_broken: AtomicBool::new(is_broken),
             granted: self.now(),
+            is_told: AtomicBool::new(false),
+            is_suspended: AtomicBool::new(false),
             listens: AtomicU64::new(0),
         });
         self.say(|| {
@@ -245,6 +283,7 @@ impl World {
                 };
                 let slots = slots::unique(&grant.held.slots(), others);
                 let slots = slots.map_err(|text| format!("{who} {text}"));
+                place.waits.enters();
                 let overlap = place.inside.enter(who, part.share, grant.held.permits(), Arc::clone(&grant));
                 let backwards = match token.filter(|_| counts) {
                     Some(token) => place.tokens.granted(who, token),
@@ -271,18 +310,31 @@ impl World {
         lock(&self.report).held_ms += self.now() - grant.granted;
         lock(&self.told).left(who);
         for part in &grant.parts {
-            lock(&self.places[part.place]).inside.leave(who);
+            let mut place = lock(&self.places[part.place]);
+            place.inside.leave(who);
+            place.waits.leaves(self.now());
         }
+    }
+
+    /// A caller has, or may have, a part of several paths until this is dropped.
+    pub fn within(&self, shares: &[(usize, Share)]) -> Within<'_> {
+        let places: Vec<usize> = shares.iter().map(|(place, _)| *place).collect();
+        places.iter().for_each(|place| lock(&self.places[*place]).waits.enters());
+        Within { world: self, places }
     }
 
     /// A caller is told that it has lost what it was granted.
     pub fn lost(&self, grant: &Grant, lost: &Lost) {
         let (who, reason) = (grant.who, lost.reason());
+        grant.is_told.store(true, Ordering::Relaxed);
         self.say(|| format!("! {who} lost: {reason:?}"));
         let outcome = lock(&self.told).told(who, grant.held.is_held());
         self.check(outcome);
         lock(&self.report).losses += 1;
         self.sometimes(format!("lost {}", variant(&reason)));
+        let scene = self.scene(&grant.machine, grant.granted);
+        let outcome = errors::of_loss(&variant(&reason), scene);
+        self.check(outcome.map_err(|text| format!("{who} of {} {text}", grant.machine.number)));
         self.check_told(&grant.nodes, lost);
         // One that was frozen has been told late.
         let awake = self.now() > grant.machine.thawed.load(Ordering::Relaxed) + 100;
@@ -424,6 +476,78 @@ impl World {
         );
     }
 
+    pub fn is_healed(&self) -> bool {
+        self.healed().is_some()
+    }
+
+    /// A caller waits for what is at a path, until the wait is given back to [`ends`](Self::ends). Without a machine it
+    /// may wait for more than is free.
+    pub fn waits(&self, place: usize, machine: Option<&Arc<Machine>>) -> Wait {
+        // Nodes that nobody waits for: of who has left, or is dead.
+        let has_nodes = !worlds::left(&self.plan, &self.server, place).is_empty();
+        let began = self.now();
+        let ticket = lock(&self.places[place]).waits.begins(began, machine.cloned());
+        Wait { place, counts: machine.is_some(), ticket, began, has_nodes }
+    }
+
+    /// A wait ends with a grant, or without one.
+    pub fn ends(&self, wait: Wait, is_granted: bool) {
+        let now = self.now();
+        let mut place = lock(&self.places[wait.place]);
+        let waited = self.healed().and_then(|healed| place.waits.waited(wait.ticket, now, healed));
+        place.waits.ends(wait.ticket, now);
+        drop(place);
+        if let Some(waited) = waited.filter(|_| is_granted && wait.counts && !self.plan.calm) {
+            let mut report = lock(&self.report);
+            report.slowest_recovery_ms = report.slowest_recovery_ms.max(waited);
+        }
+    }
+
+    /// Judges the error of a call that has not ended yet, and that was to wait so long.
+    pub fn refused(&self, wait: Wait, machine: &Machine, error: &str, wait_ms: u64, leased: bool) {
+        let (alone_since, left) = {
+            let waits = &lock(&self.places[wait.place]).waits;
+            (waits.alone_since(wait.ticket), waits.left())
+        };
+        let scene = self.scene(machine, wait.began);
+        // Cleanup takes a moment where nothing is broken, and a session timeout after the end of a session.
+        let traces = match (scene.undisturbed, self.plan.far) {
+            (true, false) => 500,
+            (true, true) => 10_000,
+            (false, _) => 2 * self.plan.timeout_ms() + 5_000,
+        };
+        let scene = Scene {
+            // Every request may take seconds where links are long. One whose end was told a moment ago is not in the way
+            // any more, and the answer that says who is may not be there yet.
+            undisturbed: scene.undisturbed
+                && wait_ms >= if self.plan.far { 30_000 } else { 5_000 }
+                && self.now() >= left + traces,
+            contended: wait.has_nodes || alone_since.is_none_or(|since| wait.began < since + traces),
+            resized: self.plan.resizes && self.plan.kinds[wait.place] == Kind::Semaphore,
+            leased,
+            ..scene
+        };
+        let outcome = errors::of_call(error, scene);
+        self.check(outcome.map_err(|text| format!("{} at {}: {text}", machine.number, path(wait.place))));
+    }
+
+    /// What is known of a call of a machine that began at `began`.
+    fn scene(&self, machine: &Machine, began: u64) -> Scene {
+        let limit = if self.plan.calm { 0 } else { recovery::limit(self.plan.timeout_ms()) };
+        let is_healed = self.healed().is_some_and(|healed| began >= healed + limit);
+        let strikes = |fault: &str| lock(&self.report).faults.contains_key(fault);
+        Scene {
+            // A spike of latency lasts 2 s, each way.
+            undisturbed: is_healed
+                && !machine.is_dead()
+                && (!self.plan.far || self.plan.timeout_ms() >= 30_000),
+            denied: strikes("access denied"),
+            closing: machine.is_closing.load(Ordering::Relaxed),
+            broken: self.plan.broken > 0,
+            ..Scene::default()
+        }
+    }
+
     /// Runs a closure on the runs of a job.
     pub fn runs<T>(&self, place: usize, look: impl FnOnce(&mut Runs) -> T) -> T {
         look(&mut lock(&self.places[place]).runs)
@@ -432,7 +556,14 @@ impl World {
     /// Looks at all who wait to be told of a loss.
     pub fn look(&self) {
         let now = self.now();
-        for place in &self.places {
+        for (number, place) in self.places.iter().enumerate() {
+            let longest = self.healed().map(|healed| {
+                let lives =
+                    |machine: &Option<Arc<Machine>>| machine.as_ref().is_some_and(|one| !one.is_over());
+                lock(place).waits.longest(now, healed, lives)
+            });
+            let outcome = recovery::in_time(longest.unwrap_or(0), self.plan.timeout_ms());
+            self.check(outcome.map_err(|text| format!("{} {text}", path(number))));
             let guards: Vec<(u64, Arc<Grant>)> =
                 lock(place).inside.guards().map(|(who, guard)| (who, Arc::clone(guard))).collect();
             for (who, grant) in guards {
@@ -440,8 +571,18 @@ impl World {
                 let thawed = machine.thawed.load(Ordering::Relaxed);
                 let asleep = machine.is_dead() || machine.executor.is_frozen() || now <= thawed + 100;
                 let is_held = grant.held.is_held();
-                let outcome = lock(&self.told).look(now, who, is_held, asleep);
+                let knows = grant.is_told.load(Ordering::Relaxed);
+                let outcome = lock(&self.told).look(now, who, is_held, asleep || knows);
                 self.check(outcome);
+                match grant.held.state() {
+                    Some(LockState::Suspended) if !grant.is_suspended.swap(true, Ordering::Relaxed) => {
+                        self.sometimes("suspended".to_owned());
+                    }
+                    Some(LockState::Held) if grant.is_suspended.swap(false, Ordering::Relaxed) => {
+                        self.sometimes("held again".to_owned());
+                    }
+                    _ => {}
+                }
                 // A heartbeat tells it within T/6, and without one the lease ends.
                 let (limit, may_act) = (self.plan.timeout_ms(), is_held && !asleep);
                 let outcome = lock(&self.broken).look(now, &grant.nodes, grant.granted, may_act, limit);
@@ -485,6 +626,31 @@ impl World {
 
     pub fn least_margin(&self) -> Option<u64> {
         lock(&self.margins).least
+    }
+}
+
+/// A call that waits for what is at a path.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    place: usize,
+    /// Whether it can be granted what is free.
+    counts: bool,
+    ticket: Ticket,
+    began: u64,
+    /// Whether there were nodes of contenders when it began.
+    has_nodes: bool,
+}
+
+/// A caller that has, or may have, a part of several paths.
+pub struct Within<'w> {
+    world: &'w World,
+    places: Vec<usize>,
+}
+
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        let now = self.world.now();
+        self.places.iter().for_each(|place| lock(&self.world.places[*place]).waits.leaves(now));
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::host::{self, Host};
-use crate::interpose;
 use crate::net::Net;
+use crate::{interpose, memory};
 
 /// A small seeded generator, for schedules.
 #[derive(Clone, Debug)]
@@ -90,12 +90,13 @@ pub fn here<T>(seed: u64, host: &Arc<Host>, net: impl FnOnce(&Net), future: impl
     outcome.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
-/// Runs `make(rng)` on a fresh thread: thread-locals (the keys of `RandomState`, seeds of generators) begin anew.
+/// Runs `make(rng)` on a fresh thread: thread-locals (the keys of `RandomState`, seeds of generators) begin anew. Also
+/// returns how many bytes have been allocated and not freed when the runtime is gone.
 pub fn run<F, T>(
     seed: u64,
     before: impl FnOnce() + Send + 'static,
     make: impl FnOnce(Rng) -> F + Send + 'static,
-) -> std::thread::Result<T>
+) -> std::thread::Result<(T, i64)>
 where
     F: Future<Output = T>,
     T: Send + 'static,
@@ -103,6 +104,7 @@ where
     let thread =
         std::thread::Builder::new().name(format!("sim-{seed}")).stack_size(16 << 20).spawn(move || {
             let mut seeds = Rng::new(seed);
+            let bytes = memory::held();
             interpose::begin(seeds.number());
             before();
             let runtime = runtime(seeds.number());
@@ -116,7 +118,7 @@ where
             drop(runtime);
             Net::enter(None);
             interpose::end();
-            result
+            (result, memory::held() - bytes)
         });
     thread.unwrap().join()
 }

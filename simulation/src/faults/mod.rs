@@ -83,6 +83,11 @@ impl Stage {
         Arc::clone(rng.pick(&links))
     }
 
+    /// A time that ends when all is healed, at the latest.
+    fn at_most(&self, time: Duration) -> Duration {
+        time.min(self.end.saturating_duration_since(Instant::now()))
+    }
+
     /// Runs something after a while, unless all is healed by then.
     fn later(&self, after: Duration, what: impl FnOnce(&Self) + Send + 'static) {
         let stage = self.clone();
@@ -138,7 +143,6 @@ pub async fn make(stage: &Stage, machines: &Machines, rng: &mut Rng) {
     server.clear_faults();
     quorum::heal(stage);
     stage.net.links().iter().for_each(|link| link.heal());
-    world.say(|| "healed".to_owned());
     if stage.denied.load(Ordering::Relaxed) {
         servers::end_owners(stage);
         for machine in machines.all() {

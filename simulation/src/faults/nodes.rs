@@ -77,7 +77,7 @@ fn deny(stage: &Stage, rng: &mut Rng) {
     let place = rng.range(0, stage.world.plan.paths() as u64) as usize;
     let directory = path(place);
     let op = *rng.pick(&[Op::Create, Op::Delete, Op::GetChildren, Op::GetData]);
-    let time = stage.time(rng, 2);
+    let time = stage.at_most(stage.time(rng, 2));
     stage.world.fault("access denied", || format!("{directory} {op:?} {time:?}"));
     if op == Op::Delete {
         stage.denied.store(true, Ordering::Relaxed);

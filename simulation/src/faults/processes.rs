@@ -29,13 +29,13 @@ fn freeze(stage: &Stage, machines: &Machines, rng: &mut Rng) {
     let machine = machines.pick(rng);
     let whole = rng.one_in(2);
     let longest = if rng.one_in(2) { 500 } else { 2 * world.plan.timeout_ms() };
-    let time = rng.range(1, longest);
+    let time = stage.at_most(Duration::from_millis(rng.range(1, longest)));
     let name = if whole { "frozen process" } else { "blocked executor" };
-    world.fault(name, || format!("{} {time}", machine.number));
+    world.fault(name, || format!("{} {time:?}", machine.number));
     let frozen = Arc::clone(if whole { &machine.process } else { &machine.executor });
     frozen.freeze();
     tokio::spawn(async move {
-        sleep(Duration::from_millis(time)).await;
+        sleep(time).await;
         frozen.thaw();
         machine.thawed.store(world.now(), Ordering::Relaxed);
     });

@@ -71,7 +71,7 @@ fn lose(stage: &Stage, rng: &mut Rng) {
 
 /// The disk stalls: nothing is committed for a while, and what was sent is committed after it.
 fn stall(stage: &Stage, rng: &mut Rng) {
-    let time = stage.time(rng, 2);
+    let time = stage.at_most(stage.time(rng, 2));
     stage.world.fault("stalled disk", || format!("{time:?}"));
     let writes = [Op::Create, Op::Delete, Op::SetData, Op::Multi];
     let gates = writes.map(|op| stage.server.hold_request(Match::op(op).always()));

@@ -34,7 +34,9 @@ pub async fn turn(
             number.map(taken)
         }
         3 => {
-            let Ok(number) = timeout(wait, counter.add(rng.range(1, 10) as i64)).await else { return };
+            let Ok(number) = timeout(wait, counter.add(rng.range(1, 10) as i64)).await else {
+                return world.sometimes("dropped sum".to_owned());
+            };
             number.map(taken)
         }
         4 => {

@@ -14,6 +14,7 @@ use zookeeper_recipes::{
 
 use super::{deeds, polled};
 use crate::check::exclusion::Share;
+use crate::check::recovery;
 use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, path, variant};
@@ -114,9 +115,11 @@ async fn enqueue(
     if place.asks {
         queued.position().await?;
     }
-    // A future that is dropped leaves the place as it was.
-    drop(polled(2, queued.lock()).await);
-    queued.acquire(wait).await
+    // A future that is dropped before it is ready leaves the place as it was.
+    match polled(2, queued.lock()).await {
+        Some(got) => got,
+        None => queued.acquire(wait).await,
+    }
 }
 
 impl Lock {
@@ -212,7 +215,8 @@ impl Lock {
 }
 
 /// A call as a caller of this world makes it.
-fn choose(plan: &Plan, place: usize, rng: &mut Rng) -> Call {
+fn choose(world: &World, place: usize, rng: &mut Rng) -> Call {
+    let plan = &world.plan;
     let way = match rng.range(0, 12) {
         0..5 => Way::Acquire,
         5..7 => Way::Try,
@@ -227,14 +231,19 @@ fn choose(plan: &Plan, place: usize, rng: &mut Rng) -> Call {
     };
     let permits = if rng.one_in(3) { rng.range(1, u64::from(plan.permits) + 1) as u32 } else { 1 };
     let shared = plan.kinds[place] == Kind::ReadWrite && !rng.one_in(3);
-    Call { shared, permits, wait: patience(plan, rng), way }
+    Call { shared, permits, wait: patience(world, rng), way }
 }
 
 /// How long a caller waits.
-pub fn patience(plan: &Plan, rng: &mut Rng) -> Duration {
+pub fn patience(world: &World, rng: &mut Rng) -> Duration {
+    let plan = &world.plan;
     Duration::from_millis(match rng.range(0, 4) {
         0 => rng.range(1, 50),
         1 => rng.range(50, 2_000),
+        // As long as what is free may take to be granted.
+        _ if world.is_healed() => {
+            rng.range(recovery::limit(plan.timeout_ms()), 2 * recovery::limit(plan.timeout_ms()))
+        }
         _ => rng.range(2_000, plan.wait_ms),
     })
 }
@@ -254,13 +263,22 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
     if !world.plan.calm && rng.one_in(10) {
         return deeds::from_outside(lock, world, machine, place, rng).await;
     }
-    let call = choose(&world.plan, place, rng);
+    let call = choose(world, place, rng);
     let began = world.now();
     // Those that come in the order in which they ask, unless they leave.
     let queues = world.plan.calm && matches!((lock, call.way), (Lock::Fair(_), Way::Acquire | Way::Lease(_)));
     let deadline = began + call.wait.as_millis() as u64;
     let ticket = queues.then(|| world.fifo(place, |fifo| fifo.asks(machine.number, deadline)));
+    // What a smaller limit keeps from it is not free.
+    let counts = call.permits == 1 || !world.plan.resizes;
+    let wait = world.waits(place, counts.then_some(machine));
     let got = lock.call(call).await;
+    if let Some(Err(refused)) = &got {
+        let wait_ms = if call.way == Way::Try { u64::MAX } else { call.wait.as_millis() as u64 };
+        let leased = matches!(call.way, Way::Lease(_));
+        world.refused(wait, machine, &refused.variant, wait_ms, leased);
+    }
+    world.ends(wait, matches!(got, Some(Ok(_))));
     if let Some(ticket) = ticket {
         let is_granted = matches!(got, Some(Ok(_)));
         let outcome = world.fifo(place, |fifo| match is_granted {
@@ -313,6 +331,10 @@ pub async fn hold(
             biased;
             lost = grant.held.lost() => {
                 world.lost(&grant, &lost);
+                if rng.one_in(4) {
+                    world.sometimes("stops late".to_owned());
+                    sleep(Duration::from_millis(rng.range(1, 2 * world.plan.timeout_ms()))).await;
+                }
                 true
             }
             () = async {

@@ -24,7 +24,7 @@ use zookeeper_recipes::{Client, DistributedAtomicLong, LeaderSelector};
 use zookeeper_test_server::{Op, Server};
 
 use crate::check::exclusion::Share;
-use crate::check::herd;
+use crate::check::{herd, recovery};
 use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, lock, path};
@@ -186,8 +186,11 @@ pub async fn all_work(world: &World, server: &Server, machines: &[Arc<Machine>],
                     }
                 }
             }
+            let waited = world.now() - began;
+            let outcome = recovery::in_time(waited, world.plan.timeout_ms());
+            world.check(outcome.map_err(|text| format!("{} {text}", path(place))));
             let mut report = lock(&world.report);
-            report.slowest_recovery_ms = report.slowest_recovery_ms.max(world.now() - began);
+            report.slowest_recovery_ms = report.slowest_recovery_ms.max(waited);
         }
         if let Err(text) = multi::prove(world, &machine.client, patience).await {
             world.violation(&format!("all at once does not work for {}: {text}", machine.number));

@@ -43,7 +43,8 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
     let plan = &world.plan;
     let choose = || (!rng.one_in(4), rng.one_in(3));
     let Some((lock, shares)) = new(plan, &machine.client, choose) else { return false };
-    let wait = locks::patience(plan, rng);
+    let wait = locks::patience(world, rng);
+    let _within = world.within(&shares);
     let got = match rng.range(0, 8) {
         0 | 1 => lock.try_lock().await.map_err(Refused::from),
         2 => {

@@ -1,0 +1,37 @@
+//! Clients that are closed leave nothing: no watch at a server, no task, no memory.
+
+/// Memory that may be left of a world, in bytes: the report, and for each process its lease thread.
+const ONCE: i64 = 16 << 10;
+const PER_PROCESS: i64 = 1 << 10;
+
+/// Watches at the servers, and tasks beside those that there were before the first client. Each process keeps its lease
+/// thread.
+pub fn nothing(watches: usize, tasks: usize, processes: u64) -> Result<(), String> {
+    if watches > 0 {
+        return Err(format!("{watches} watches are left"));
+    }
+    if tasks as u64 > processes {
+        return Err(format!("{tasks} tasks are left of {processes} processes, which may keep one each"));
+    }
+    Ok(())
+}
+
+/// What is not freed when the runtime of a world is gone.
+pub fn no_memory(bytes: i64, processes: u64) -> Result<(), String> {
+    let most = ONCE + PER_PROCESS * processes as i64;
+    if bytes <= most { Ok(()) } else { Err(format!("{bytes} bytes are not freed: {most} are the most")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_a_violation() {
+        nothing(0, 3, 3).unwrap();
+        nothing(1, 3, 3).unwrap_err();
+        nothing(0, 4, 3).unwrap_err();
+        no_memory(ONCE + 2 * PER_PROCESS, 2).unwrap();
+        no_memory(ONCE + 2 * PER_PROCESS + 1, 2).unwrap_err();
+    }
+}

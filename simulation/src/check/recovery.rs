@@ -1,0 +1,144 @@
+//! When nothing is broken any more, whoever can be granted what it waits for is granted it within twice the session
+//! timeout and five seconds: by then the sessions of the dead have expired, and clients have reconnected.
+
+use std::collections::BTreeMap;
+
+/// Those who wait at a path, and whether anybody holds it. Times are in milliseconds.
+#[derive(Debug)]
+pub struct Waits<W> {
+    holders: u64,
+    /// When the last holder left.
+    free: u64,
+    /// By their tickets: since when they wait, and who they are.
+    waits: BTreeMap<u64, (u64, W)>,
+    /// How many have come so far, to wait or to hold.
+    arrivals: u64,
+    /// When the last of them left.
+    left: u64,
+}
+
+/// One who waits, and what was there when it came.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket {
+    number: u64,
+    /// Whether others were there.
+    beside: bool,
+    /// When the last of the others had left.
+    left: u64,
+}
+
+impl<W> Default for Waits<W> {
+    fn default() -> Self {
+        Self { holders: 0, free: 0, waits: BTreeMap::new(), arrivals: 0, left: 0 }
+    }
+}
+
+impl<W> Waits<W> {
+    pub fn begins(&mut self, now: u64, who: W) -> Ticket {
+        let beside = self.holders > 0 || !self.waits.is_empty();
+        self.arrivals += 1;
+        self.waits.insert(self.arrivals, (now, who));
+        Ticket { number: self.arrivals, beside, left: self.left }
+    }
+
+    pub fn ends(&mut self, ticket: Ticket, now: u64) {
+        self.waits.remove(&ticket.number);
+        self.left = now;
+    }
+
+    pub fn enters(&mut self) {
+        self.arrivals += 1;
+        self.holders += 1;
+    }
+
+    pub fn leaves(&mut self, now: u64) {
+        self.holders = self.holders.saturating_sub(1);
+        (self.free, self.left) = (now, now);
+    }
+
+    /// Returns when the last of the others left before the call of a ticket, or `None` if others were there during
+    /// it.
+    pub fn alone_since(&self, ticket: Ticket) -> Option<u64> {
+        (!ticket.beside && self.arrivals == ticket.number).then_some(ticket.left)
+    }
+
+    /// Returns when the last of them left.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Returns for how long somebody has waited for what is free since then, at most.
+    pub fn longest(&self, now: u64, healed: u64, counts: impl Fn(&W) -> bool) -> u64 {
+        if self.holders > 0 {
+            return 0;
+        }
+        let waits = self.waits.values().filter(|(_, who)| counts(who));
+        let since = waits.map(|(since, _)| healed.max(self.free).max(*since));
+        since.map(|since| now.saturating_sub(since)).max().unwrap_or(0)
+    }
+
+    /// Returns for how long one that is granted now has waited for what was free.
+    pub fn waited(&self, ticket: Ticket, now: u64, healed: u64) -> Option<u64> {
+        let (since, _) = self.waits.get(&ticket.number)?;
+        (self.holders == 0).then(|| now.saturating_sub(healed.max(self.free).max(*since)))
+    }
+}
+
+/// Twice the session timeout, and five seconds.
+pub fn limit(timeout_ms: u64) -> u64 {
+    2 * timeout_ms + 5_000
+}
+
+pub fn in_time(waited: u64, timeout_ms: u64) -> Result<(), String> {
+    let limit = limit(timeout_ms);
+    if waited <= limit {
+        return Ok(());
+    }
+    Err(format!("is free, and was not granted for {waited} ms to one who waits: {limit} ms are the most"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_who_is_not_granted_what_is_free_is_a_violation() {
+        let mut waits = Waits::default();
+        waits.enters();
+        waits.begins(1_000, "slow");
+        assert_eq!(waits.longest(9_000, 0, |_| true), 0);
+        waits.leaves(10_000);
+        in_time(waits.longest(10_000 + limit(4_000), 0, |_| true), 4_000).unwrap();
+        in_time(waits.longest(10_001 + limit(4_000), 0, |_| true), 4_000).unwrap_err();
+        // Faults count from their end, and the dead not at all.
+        in_time(waits.longest(10_001 + limit(4_000), 10_001, |_| true), 4_000).unwrap();
+        in_time(waits.longest(10_001 + limit(4_000), 0, |who| *who != "slow"), 4_000).unwrap();
+    }
+
+    #[test]
+    fn who_is_granted_something_has_waited_since_it_was_free() {
+        let mut waits = Waits::default();
+        waits.enters();
+        let ticket = waits.begins(1_000, ());
+        waits.leaves(4_000);
+        assert_eq!(waits.waited(ticket, 4_500, 0), Some(500));
+        assert_eq!(waits.waited(ticket, 4_500, 4_400), Some(100));
+        waits.ends(ticket, 4_500);
+        assert_eq!(waits.waited(ticket, 4_500, 0), None);
+    }
+
+    #[test]
+    fn a_call_is_alone_if_nobody_is_there_before_it_ends() {
+        let mut waits = Waits::default();
+        let first = waits.begins(10, ());
+        assert_eq!(waits.alone_since(first), Some(0));
+        let second = waits.begins(11, ());
+        assert_eq!((waits.alone_since(first), waits.alone_since(second)), (None, None));
+        waits.ends(first, 20);
+        waits.ends(second, 30);
+        let third = waits.begins(40, ());
+        assert_eq!(waits.alone_since(third), Some(30));
+        waits.enters();
+        assert_eq!(waits.alone_since(third), None);
+    }
+}
