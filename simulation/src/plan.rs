@@ -197,7 +197,8 @@ impl Plan {
             kinds: kinds.cycle().take(200).collect(),
             clients: 2,
             callers: 200,
-            session_timeout: Duration::from_secs(30),
+            // Most of what such a world costs are heartbeats.
+            session_timeout: Duration::from_secs(120),
             time: Duration::from_millis(8 * HOUR),
             touch_interval: Duration::ZERO,
             hold_ms: 4 * HOUR,

@@ -322,13 +322,14 @@ pub enum AcquireError {
         /// The lock's path.
         path: String,
     },
-    /// The server refused to create the node, for a reason that a retry does not change.
-    #[error("ZooKeeper refused to create a node for the lock {path}", path = Quoted(path))]
+    /// The servers refused a request, for a reason that a retry does not change: to create the node, or to read that
+    /// with the limit of a semaphore. The source says which.
+    #[error("ZooKeeper refused a request for the lock {path}", path = Quoted(path))]
     #[non_exhaustive]
     Rejected {
         /// The lock's path.
         path: String,
-        /// What the server said.
+        /// What was refused, and what the server said.
         #[source]
         source: Cause,
     },

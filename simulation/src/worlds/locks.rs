@@ -1,6 +1,7 @@
 //! Callers of locks and semaphores: they ask in every way, hold for a while, do what a guard can do, and give back
 //! what they hold, or not.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,9 +71,17 @@ pub struct Refused {
     pub text: String,
 }
 
+/// An error with what caused it.
+fn with_source(error: &dyn Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", with_source(source)),
+        None => error.to_string(),
+    }
+}
+
 impl From<AcquireError> for Refused {
     fn from(error: AcquireError) -> Self {
-        Self { variant: variant(&error), text: error.to_string() }
+        Self { variant: variant(&error), text: with_source(&error) }
     }
 }
 
@@ -82,7 +91,7 @@ impl From<TryLockError> for Refused {
             TryLockError::Acquire(error) => variant(error),
             other => variant(other),
         };
-        Self { variant: name, text: error.to_string() }
+        Self { variant: name, text: with_source(&error) }
     }
 }
 
