@@ -174,15 +174,21 @@ pub async fn timed_out<G: Debug>(acquire: impl AsyncFn(Duration) -> Acquired<G>)
 
 /// The guard of a try of a lock that is only kept. It waits for a tenth of a second behind a kept node; where
 /// a busy machine needs longer to delete that, it is called again. It may not give up earlier.
-pub async fn tried<G>(attempt: impl AsyncFn() -> Result<G, TryLockError>) -> G {
-    loop {
-        let began = Instant::now();
-        match within("the try", attempt()).await {
-            Ok(guard) => return guard,
-            Err(TryLockError::WouldBlock { .. }) if began.elapsed() >= Duration::from_millis(100) => {}
-            Err(error) => panic!("{error}"),
+pub async fn tried<G, F>(attempt: impl Fn() -> F + Send + Sync) -> G
+where
+    F: Future<Output = Result<G, TryLockError>> + Send,
+{
+    let again = async {
+        loop {
+            let began = Instant::now();
+            match attempt().await {
+                Ok(guard) => return guard,
+                Err(TryLockError::WouldBlock { .. }) if began.elapsed() >= Duration::from_millis(100) => {}
+                Err(error) => panic!("{error}"),
+            }
         }
-    }
+    };
+    within("a try that has time enough", again).await
 }
 
 /// The children of a lock's directory, as paths, in the order of their numbers.
