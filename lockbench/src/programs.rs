@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use tempfile::TempDir;
 use test_support::peers::{self, CuratorPeer, Missing};
@@ -146,9 +146,9 @@ fn sources() -> &'static Path {
 /// Compiles Curator's worker.
 fn compile(peer: &CuratorPeer, classes: &Path) -> Result<(), Error> {
     let sources = ["CuratorHolder.java", "CuratorWorker.java", "Job.java", "Place.java", "Round.java"];
-    let mut javac = Command::new(&peer.javac);
+    let mut javac = peer.compiler();
     javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes);
-    javac.args(sources.map(|name| self::sources().join("curator").join(name))).stdin(Stdio::null());
+    javac.args(sources.map(|name| self::sources().join("curator").join(name)));
     let output = javac.output()?;
     match output.status.success() {
         true => Ok(()),

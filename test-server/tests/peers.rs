@@ -39,7 +39,12 @@ fn succeeds(server: &Server, mut client: Command) -> Outcome {
 fn curator(peer: CuratorPeer) -> Outcome {
     let server = Server::start()?;
     let mut client = Command::new(peer.java);
-    client.arg("-cp").arg(peer.classpath).arg(source("Curator.java"));
+    // It compiles the client first.
+    client
+        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
+        .arg("-cp")
+        .arg(peer.classpath)
+        .arg(source("Curator.java"));
     succeeds(&server, client)?;
     if server.children("/curator/mutex").is_empty() {
         Ok(())

@@ -249,8 +249,7 @@ fn curator(peer: CuratorPeer) -> Outcome {
     let dir = tempfile::tempdir()?;
     let source = dir.path().join("Main.java");
     fs::write(&source, PROGRAM)?;
-    let compiled =
-        Command::new(peer.javac).args(["-proc:none", "-cp", &peer.classpath]).arg(&source).status()?;
+    let compiled = peer.compiler().args(["-proc:none", "-cp", &peer.classpath]).arg(&source).status()?;
     ensure(compiled.success(), "it does not compile")?;
     let classpath = format!("{}:{}", dir.path().display(), peer.classpath);
     let ran = Command::new(peer.java).args(["-cp", &classpath, "Main"]).output()?;

@@ -68,7 +68,7 @@ impl Programs {
             return Ok(programs);
         }
         let classes = tempfile::Builder::new().prefix("interop-").tempdir()?;
-        let mut javac = Command::new(&peer.javac);
+        let mut javac = peer.compiler();
         javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes.path());
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop_curator");
         javac.args(
