@@ -13,6 +13,7 @@
 //! A step of a contender ends where other contenders can come in between, so each request is one step.
 
 use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
 
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created};
 use crate::protocol::failure::{Answer, FailureKind, Refusal};
@@ -190,11 +191,13 @@ impl ModelState {
     }
 
     /// Returns the states that may follow, by a step of actor `i` or a fault that hits it. None if it waits.
-    fn next(&self, i: usize, roles: &[Role], fault: Fault) -> Vec<Self> {
+    /// `list` is what the servers answer to a list.
+    fn next(&self, i: usize, roles: &[Role], fault: Fault, list: &Queue) -> Vec<Self> {
+        let waits = |node: &str| matches!(list.position(node), Some(Position::Behind { .. }));
         let mut all = self.faults(i, fault);
         let actor = &self.actors[i];
         let mut next = match actor.activity {
-            Activity::Wait if self.waits(&actor.node) => return all,
+            Activity::Wait if waits(&actor.node) => return all,
             Activity::Done if self.owned(i).next().is_none() => return all,
             // Actors of the same role are alike, so they begin in one order only.
             Activity::Create if (0..i).any(|j| roles[j] == roles[i] && self.actors[j].ids == 0) => {
@@ -267,10 +270,6 @@ impl ModelState {
         }
         all.push(next);
         all
-    }
-
-    fn waits(&self, node: &str) -> bool {
-        matches!(self.list().unwrap().position(node), Some(Position::Behind { .. }))
     }
 
     /// Releases the rest of the nodes; with none left, checks that all but a refused one are deleted.
@@ -389,20 +388,21 @@ impl ModelState {
 
 /// Checks every state that can be reached. Returns how many there are.
 fn explore(roles: &[Role], fault: Fault) -> usize {
-    let start = ModelState::start(roles);
-    let mut seen = HashSet::from([start.clone()]);
+    let start = Rc::new(ModelState::start(roles));
+    let mut seen = HashSet::from([Rc::clone(&start)]);
     let mut open = vec![start];
     while let Some(state) = open.pop() {
         let (readers, writers) = state.holders();
         assert!(writers == 0 || writers == 1 && readers == 0, "{roles:?}, {fault:?}: {state:#?}");
-        let next: Vec<_> = (0..roles.len()).flat_map(|i| state.next(i, roles, fault)).collect();
+        let list = state.list().unwrap();
+        let next: Vec<_> = (0..roles.len()).flat_map(|i| state.next(i, roles, fault, &list)).collect();
         let all_done = state.actors.iter().all(|actor| actor.activity == Activity::Done);
         assert!(all_done || !next.is_empty(), "{roles:?} wait for ever, {fault:?}: {state:#?}");
         assert!(
             !all_done || !next.is_empty() || state.nodes.is_empty(),
             "{roles:?} leave nodes, {fault:?}: {state:#?}"
         );
-        open.extend(next.into_iter().filter(|next| seen.insert(next.clone())));
+        open.extend(next.into_iter().map(Rc::new).filter(|next| seen.insert(Rc::clone(next))));
     }
     seen.len()
 }

@@ -8,6 +8,7 @@
 //! the new one for which it would have to wait (docs/protocol.md#succession, docs/protocol.md#directory-watch).
 
 use std::collections::{HashSet, VecDeque};
+use std::rc::Rc;
 
 use super::frontier::{Frontier, Numbered};
 use super::nodes::Gone;
@@ -228,8 +229,12 @@ impl State {
             }
         };
         for c in 0..2 {
-            add(&mut |state| state.serve(c));
-            add(&mut |state| state.handle(c, mistake));
+            if !self.clients[c].requests.is_empty() {
+                add(&mut |state| state.serve(c));
+            }
+            if !self.clients[c].replies.is_empty() {
+                add(&mut |state| state.handle(c, mistake));
+            }
             for &kind in kinds.iter().filter(|_| self.left[c] > 0) {
                 add(&mut |state| {
                     state.left[c] -= 1;
@@ -389,7 +394,7 @@ impl State {
 
 /// Runs everything that can happen. Returns how many states there are.
 fn explore(kinds: &[Kind], left: [u8; 2], removals: u8, faults: u8, mistake: Mistake) -> usize {
-    let start = State {
+    let start = Rc::new(State {
         directory: None,
         zxid: 0,
         nodes: Vec::new(),
@@ -397,14 +402,15 @@ fn explore(kinds: &[Kind], left: [u8; 2], removals: u8, faults: u8, mistake: Mis
         left,
         removals,
         faults,
-    };
-    let mut seen = HashSet::from([start.clone()]);
+    });
+    let mut seen = HashSet::from([Rc::clone(&start)]);
     let mut rest = vec![start];
     while let Some(state) = rest.pop() {
         for mut next in state.next(kinds, mistake) {
             next.check();
             next.reduce();
-            if seen.insert(next.clone()) {
+            let next = Rc::new(next);
+            if seen.insert(Rc::clone(&next)) {
                 rest.push(next);
             }
         }
