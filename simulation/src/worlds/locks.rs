@@ -20,8 +20,10 @@ use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, path, variant};
 
-/// How long a sticky lock keeps its node.
-const STICKY: Duration = Duration::from_secs(3);
+/// How long a sticky lock keeps its node. A node that is held is looked at as often, which long worlds would be full of.
+fn sticky(plan: &Plan) -> Duration {
+    Duration::from_secs(if plan.long { 60 } else { 3 })
+}
 
 /// A handle.
 #[derive(Clone, Debug)]
@@ -153,7 +155,7 @@ impl Lock {
                     builder = builder.max_znodes(nodes);
                 }
                 if plan.sticky {
-                    builder = builder.sticky(STICKY);
+                    builder = builder.sticky(sticky(plan));
                 }
                 builder.build().map(|lock| Self::ReadWrite(lock.read_lock(), lock.write_lock()))
             }
@@ -166,7 +168,7 @@ impl Lock {
                     builder = builder.handoff(plan.handoff, Duration::from_millis(plan.handoff_ms));
                 }
                 if plan.sticky {
-                    builder = builder.sticky(STICKY);
+                    builder = builder.sticky(sticky(plan));
                 }
                 builder.build().map(Self::Mutex)
             }
