@@ -165,6 +165,8 @@ impl Plan {
             sticky: false,
             broken: 0,
             multi: 0,
+            // Where an answer takes seconds now and then, connections are given up.
+            far: false,
             ..self
         }
     }

@@ -511,17 +511,11 @@ impl World {
         };
         let scene = self.scene(machine, wait.began);
         // Cleanup takes a moment where nothing is broken, and a session timeout after the end of a session.
-        let traces = match (scene.undisturbed, self.plan.far) {
-            (true, false) => 500,
-            (true, true) => 10_000,
-            (false, _) => 2 * self.plan.timeout_ms() + 5_000,
-        };
+        let traces = if scene.undisturbed { 500 } else { 2 * self.plan.timeout_ms() + 5_000 };
         let scene = Scene {
-            // Every request may take seconds where links are long. One whose end was told a moment ago is not in the way
-            // any more, and the answer that says who is may not be there yet.
-            undisturbed: scene.undisturbed
-                && wait_ms >= if self.plan.far { 30_000 } else { 5_000 }
-                && self.now() >= left + traces,
+            // One whose end was told a moment ago is not in the way any more, and the answer that says who is may not be
+            // there yet.
+            undisturbed: scene.undisturbed && wait_ms >= 5_000 && self.now() >= left + traces,
             contended: wait.has_nodes || alone_since.is_none_or(|since| wait.began < since + traces),
             resized: self.plan.resizes && self.plan.kinds[wait.place] == Kind::Semaphore,
             leased,
@@ -537,10 +531,8 @@ impl World {
         let is_healed = self.healed().is_some_and(|healed| began >= healed + limit);
         let strikes = |fault: &str| lock(&self.report).faults.contains_key(fault);
         Scene {
-            // A spike of latency lasts 2 s, each way.
-            undisturbed: is_healed
-                && !machine.is_dead()
-                && (!self.plan.far || self.plan.timeout_ms() >= 30_000),
+            // Long links take seconds now and then, and connections are given up.
+            undisturbed: is_healed && !machine.is_dead() && !self.plan.far,
             denied: strikes("access denied"),
             closing: machine.is_closing.load(Ordering::Relaxed),
             broken: self.plan.broken > 0,
