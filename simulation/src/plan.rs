@@ -167,6 +167,8 @@ impl Plan {
             multi: 0,
             // Where an answer takes seconds now and then, connections are given up.
             far: false,
+            // A directory that is made by another between two creates lets the second in first.
+            sweep_ms: 0,
             ..self
         }
     }

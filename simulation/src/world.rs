@@ -248,7 +248,8 @@ impl World {
             let unknown = nodes.is_empty() && shares.iter().any(|(place, _)| self.is_broken_lately(*place));
             unknown || lock(&self.broken).may_be(&nodes)
         };
-        let limit = 3 * self.plan.timeout_ms() / 2;
+        // The list may have come late, and a renewal after it.
+        let limit = 2 * self.plan.timeout_ms();
         if self.now() > machine.thawed.load(Ordering::Relaxed) + limit {
             let outcome = lock(&self.broken).granted(self.now(), &nodes, limit);
             self.check(outcome.map_err(|text| format!("{who} of {} {text}", machine.number)));
