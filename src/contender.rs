@@ -11,6 +11,9 @@ use crate::token::FencingToken;
 /// The data of a node that is shown has at most so many bytes; what is longer is cut. An identity is shorter.
 const LONGEST: usize = 256;
 
+/// The data of a node whose owner was asked to release it, as Curator's `Revoker` writes it.
+pub(crate) const REVOKED: &str = "__REVOKE__";
+
 /// What is before the time in an identity.
 const SINCE: &str = " since ";
 
@@ -24,7 +27,8 @@ const SINCE: &str = " since ";
 ///
 /// Data in any other form, from [`data`](crate::InterProcessMutexBuilder::data) of a builder or from another
 /// library, is text only: Curator's locks write an IP address, kazoo's nothing unless they were given an
-/// `identifier`. It is shown as UTF-8, with a replacement character for what is none, and cut to 256 bytes.
+/// `identifier`. It is shown as UTF-8, with a replacement character for what is none, and cut to 256 bytes. A
+/// [request to revoke](crate::Client::attempt_revoke) replaces the data, so that who was asked is not known any more.
 ///
 /// # Examples
 /// ```
@@ -130,6 +134,9 @@ impl Parts {
 /// `host/pid/name`; of other data the text, on one line.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if &*self.text == REVOKED {
+            return f.write_str("a contender that was asked to release it");
+        }
         let shown = self.parts.and_then(|parts| self.text.get(..parts.name.1)).unwrap_or(&self.text);
         // The data is another process's: it may have line breaks, or what a terminal takes for an order.
         if shown.chars().any(char::is_control) {
@@ -466,6 +473,13 @@ mod tests {
             assert!(since.as_millis() >= before.as_millis() && since <= now(), "{since:?}");
             assert_eq!(identity.to_string(), format!("web-3/{}/{name}", std::process::id()));
         }
+    }
+
+    #[test]
+    fn one_that_was_asked_to_release_its_lock_is_shown_as_that() {
+        let identity = Identity::read(REVOKED.as_bytes());
+        assert_eq!((identity.name(), identity.to_string().contains(REVOKED)), (None, false));
+        assert!(contender(REVOKED.as_bytes()).to_string().contains("asked to release it"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use zookeeper_client as zk;
 
+use crate::contender::REVOKED;
 use crate::engine::held::Held;
 use crate::error::{InspectError, RevokeError};
 use crate::path::{LockPath, NodePath};
@@ -17,7 +18,7 @@ use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;
 
 /// What Curator's `Revoker` writes.
-pub(super) const MARKER: &[u8] = b"__REVOKE__";
+pub(super) const MARKER: &[u8] = REVOKED.as_bytes();
 
 /// Waits until revocation is requested. Returns `false` if the lock is released, or the session ends, before.
 ///
