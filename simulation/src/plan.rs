@@ -39,6 +39,8 @@ pub enum Profile {
     Processes,
     Nodes,
     Quorum,
+    /// Late answers, one client after another: other faults would end them before they are late enough.
+    Late,
 }
 
 /// The sizes, options and times of a world.
@@ -114,7 +116,10 @@ impl Plan {
             Kind::Node,
         ];
         let (kind, mixed, paths) = (*rng.pick(&all), rng.one_in(3), rng.range(1, 4) as usize);
-        let kinds = (0..paths).map(|_| if mixed { *rng.pick(&all) } else { kind }).collect();
+        let kinds: Vec<Kind> = (0..paths).map(|_| if mixed { *rng.pick(&all) } else { kind }).collect();
+        // Numbers are taken in a moment: a quarter of an hour of that is half a million times the same.
+        let counts = kinds.iter().any(|kind| matches!(kind, Kind::Counter | Kind::Register));
+        let session_timeout = if counts { Duration::from_secs(4) } else { session_timeout };
         let (drifts, lags) = (rng.one_in(3), rng.one_in(3));
         let plan = Self {
             seed,
@@ -183,9 +188,28 @@ impl Plan {
             Profile::Processes,
             Profile::Nodes,
             Profile::Quorum,
+            Profile::Late,
         ]);
         let members = if profile == Profile::Quorum { 3 } else { *rng.pick(&[1, 1, 3]) };
-        Self { profile, members, ..self }
+        let plan = Self { profile, members, ..self };
+        if profile == Profile::Late && !plan.long && !plan.calm { plan.late() } else { plan }
+    }
+
+    /// Locks that are held until answers come late, and then for long enough to be granted to another, who waits. Without
+    /// other delays: a client that has lost its connection does not get another in time.
+    fn late(self) -> Self {
+        let session_timeout = Duration::from_secs(4);
+        Self {
+            clients: 2,
+            callers: 1,
+            session_timeout,
+            time: session_timeout * 30,
+            touch_interval: self.touch_interval.min(session_timeout / 20),
+            hold_ms: 32_000,
+            fault_ms: 4_000,
+            far: false,
+            ..self
+        }
     }
 
     /// Many locks that are held for hours, with a fault now and then.

@@ -48,14 +48,14 @@ struct Direction {
     held: bool,
     /// Nothing arrives before: what was held is sent again a while after.
     not_before: Instant,
+    /// Latency that grows from the first moment to the second, and stays until the third.
+    slow: Option<(Instant, Instant, Instant, Duration)>,
 }
 
 #[derive(Debug)]
 struct LinkState {
     ways: [Direction; 2],
     dead: bool,
-    /// Latency that grows from the first moment to the second, and stays until the third.
-    slow: Option<(Instant, Instant, Instant, Duration)>,
     streams: Vec<(std::sync::Weak<Pipe>, std::sync::Weak<Pipe>)>,
 }
 
@@ -116,16 +116,11 @@ impl Net {
         let mut links = lock(&self.links);
         let number = links.len() as u64 + 1;
         let now = Instant::now();
-        let way = || Direction { held: false, not_before: now };
+        let way = || Direction { held: false, not_before: now, slow: None };
         Arc::clone(links.entry(name.to_owned()).or_insert_with(|| {
             Arc::new(Link {
                 number,
-                state: Mutex::new(LinkState {
-                    ways: [way(), way()],
-                    dead: false,
-                    slow: None,
-                    streams: Vec::new(),
-                }),
+                state: Mutex::new(LinkState { ways: [way(), way()], dead: false, streams: Vec::new() }),
                 changed: Notify::new(),
             })
         }))
@@ -148,17 +143,17 @@ impl Link {
     pub fn hold(&self, way: Way) {
         lock(&self.state).ways[way as usize].held = true;
     }
-    /// Messages take longer and longer, up to `most` after `ramp`, for `time` in all.
-    pub fn slow(&self, most: Duration, ramp: Duration, time: Duration) {
+    /// What flows that way takes longer and longer, up to `most` after `ramp`, for `time` in all.
+    pub fn slow(&self, way: Way, most: Duration, ramp: Duration, time: Duration) {
         let now = Instant::now();
-        lock(&self.state).slow = Some((now, now + ramp, now + time, most));
+        lock(&self.state).ways[way as usize].slow = Some((now, now + ramp, now + time, most));
     }
-    fn extra(&self) -> Duration {
-        let mut state = lock(&self.state);
-        let Some((from, full, until, most)) = state.slow else { return Duration::ZERO };
+    fn extra(&self, way: Way) -> Duration {
+        let way = &mut lock(&self.state).ways[way as usize];
+        let Some((from, full, until, most)) = way.slow else { return Duration::ZERO };
         let now = Instant::now();
         if now >= until {
-            state.slow = None;
+            way.slow = None;
             return Duration::ZERO;
         }
         let part = if now >= full { 1.0 } else { (now - from).as_secs_f64() / (full - from).as_secs_f64() };
@@ -172,8 +167,8 @@ impl Link {
             if state.dead {
                 return;
             }
-            state.slow = None;
             for way in &mut state.ways {
+                way.slow = None;
                 if std::mem::take(&mut way.held) {
                     way.not_before = Instant::now() + pause();
                 }
@@ -217,7 +212,7 @@ impl Link {
     }
     /// Waits as a packet that is sent now.
     async fn travel(&self, net: &Net, way: Way) {
-        let mut due = Instant::now() + net.delay() + self.extra();
+        let mut due = Instant::now() + net.delay() + self.extra(way);
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -281,7 +276,7 @@ impl Pipe {
     }
     fn send(&self, segment: Segment) {
         let now = Instant::now();
-        let delay = self.net.delay() + self.link.extra();
+        let delay = self.net.delay() + self.link.extra(self.way);
         let waker = {
             let mut state = lock(&self.state);
             if state.reset || state.reader_gone {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use simnet::Rng;
 use simnet::net::{Link, Net};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zookeeper_test_server::Server;
 
 use crate::day::Machines;
@@ -128,7 +128,11 @@ pub async fn make(stage: &Stage, machines: &Machines, rng: &mut Rng) {
         let strikes = |of: Profile, share: u64, rng: &mut Rng| {
             profile == of || (profile == Profile::All && rng.range(0, 10) < share)
         };
-        if strikes(Profile::Network, 4, rng) {
+        if profile == Profile::Late {
+            // One after another: who is granted the lock of another has to hear of it in time.
+            let over = Instant::now() + network::late_answers(stage, rng);
+            sleep_until(over.min(stage.end)).await;
+        } else if strikes(Profile::Network, 4, rng) {
             network::strike(stage, rng);
         } else if strikes(Profile::Servers, 4, rng) {
             servers::strike(stage, rng).await;

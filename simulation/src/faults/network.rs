@@ -17,7 +17,9 @@ pub(super) fn strike(stage: &Stage, rng: &mut Rng) {
             stage.world.fault("reset", || format!("{} {count}", link.number));
         }
         3 => slow(stage, rng),
-        _ => late_answers(stage, rng),
+        _ => {
+            late_answers(stage, rng);
+        }
     }
 }
 
@@ -56,17 +58,19 @@ fn slow(stage: &Stage, rng: &mut Rng) {
     let ramp = Duration::from_millis(rng.range(1, 3 * timeout_ms));
     let time = ramp + Duration::from_millis(rng.range(1, 2 * timeout_ms));
     stage.world.fault("slow link", || format!("{} {most:?} {ramp:?} {time:?}", link.number));
-    link.slow(most, ramp, time);
+    link.slow(Way::ToServer, most, ramp, time);
+    link.slow(Way::ToClient, most, ramp, time);
 }
 
-/// Answers come late, and then nothing more gets to the server: a renewal counts from its sending.
-fn late_answers(stage: &Stage, rng: &mut Rng) {
+/// Answers come late, and then nothing more gets to the server: a renewal counts from its sending. Returns how long that
+/// takes.
+pub(super) fn late_answers(stage: &Stage, rng: &mut Rng) -> Duration {
     let (link, timeout_ms) = (stage.link(rng), stage.world.plan.timeout_ms());
     let most = Duration::from_millis(rng.range(timeout_ms / 2, timeout_ms));
     // So slowly that the client library sees answers all the time, and keeps the connection.
-    let ramp = most * rng.range(2, 8) as u32;
+    let ramp = most * rng.range(1, 4) as u32;
     stage.world.fault("late answers", || format!("{} {most:?} {ramp:?}", link.number));
-    link.slow(most, ramp, ramp * 3);
+    link.slow(Way::ToClient, most, ramp, ramp * 3);
     let after = ramp + Duration::from_millis(rng.range(0, timeout_ms / 2));
     let time = Duration::from_millis(rng.range(timeout_ms, 3 * timeout_ms));
     stage.later(after, move |_| {
@@ -76,4 +80,5 @@ fn late_answers(stage: &Stage, rng: &mut Rng) {
             link.heal();
         });
     });
+    after + time
 }
