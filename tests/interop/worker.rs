@@ -504,8 +504,8 @@ impl Thread {
     async fn work(&self, held: &Held) -> Result<(), Failure> {
         if matches!(held, Held::Permits(_)) {
             self.may_stay("entered").await?;
-            // Long enough for others to come in beside it.
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            // Long enough for others to come in beside it, also where requests take longer than usual.
+            tokio::time::sleep(Duration::from_millis(30)).await;
             return self.may_stay("used").await;
         }
         if held.is_exclusive() { self.increment().await } else { self.look().await }

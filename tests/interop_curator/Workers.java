@@ -306,8 +306,8 @@ public final class Workers {
     /** Permits protect nothing that could be counted. */
     private static void use(String worker) throws Exception {
         mayStay(worker, "entered");
-        // Long enough for others to come in beside it.
-        Thread.sleep(10);
+        // Long enough for others to come in beside it, also where requests take longer than usual.
+        Thread.sleep(30);
         mayStay(worker, "used");
     }
 
