@@ -383,7 +383,7 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
                         Budget::Until { asked, .. } => asked,
                         Budget::Try { .. } | Budget::Forever => Duration::ZERO,
                     };
-                    return Err(error.timed_out(asked, started.elapsed()));
+                    return Err(error.timed_out(asked, ask.budget.waited(started)));
                 }
             };
             let Some((path_lock, reason)) = lost(&granted) else { return Ok(granted) };

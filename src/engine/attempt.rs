@@ -679,8 +679,9 @@ impl Attempt {
 
     /// Returns the error at the deadline.
     fn out_of_time(&self) -> TryLockError {
-        let (waiting, waited) = (self.progress.get().waiting, self.started.elapsed());
-        self.path_lock.out_of_time(self.path_lock.path(), waiting, self.ask.kind, self.ask.budget, waited)
+        let (waiting, budget) = (self.progress.get().waiting, self.ask.budget);
+        let waited = budget.waited(self.started);
+        self.path_lock.out_of_time(self.path_lock.path(), waiting, self.ask.kind, budget, waited)
     }
 
     /// Records the live contenders ahead by the last list, `None` if that may have changed: for the caller,

@@ -160,8 +160,7 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
         }
     };
     on_drop.disarm();
-    let result = result.unwrap_or_else(|| Err(members.closed()));
-    result.map_err(|error| in_all(error, started.elapsed()))
+    result.unwrap_or_else(|| Err(members.closed()))
 }
 
 /// Has the log say it if the call waits for a member that its own client holds, as that of a single lock does. The
@@ -169,22 +168,6 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
 pub(crate) fn watch_self_wait(members: &Members, ask: &Ask) -> Vec<Arc<()>> {
     let watch = |member: &Member| self_wait::watch(&member.path_lock, &Ask { kind: member.kind, ..*ask });
     members.in_order.iter().filter_map(watch).collect()
-}
-
-/// Returns the error with the time that the whole call has waited, not only that for the last member.
-fn in_all(error: TryLockError, waited: Duration) -> TryLockError {
-    match error {
-        TryLockError::Acquire(AcquireError::TimedOut {
-            path,
-            timeout,
-            ahead,
-            first,
-            held_by,
-            holder,
-            ..
-        }) => AcquireError::TimedOut { path, timeout, waited, ahead, first, held_by, holder }.into(),
-        other => other,
-    }
 }
 
 /// The acquisition of all members, from its start to its end.
@@ -471,7 +454,7 @@ impl Acquisition {
 
     /// Returns why a wait for the servers has ended: the caller has left, or the deadline has passed.
     fn stopped(&self, end: Stopped, index: usize, waits_for: WaitsFor) -> Why {
-        let (waited, members) = (self.started.elapsed(), &self.members.in_order);
+        let (budget, members) = (self.ask.budget, &self.members.in_order);
         let (index, ahead) = match self.busy.clone() {
             Some((busy, ahead)) => (busy, Some(ahead)),
             None => (index, None),
@@ -482,7 +465,7 @@ impl Acquisition {
                 let mut waiting = Waiting::default();
                 waiting.waits_for(waits_for);
                 waiting.saw(ahead);
-                let budget = self.ask.budget;
+                let waited = budget.waited(self.started);
                 Why::Denied(path_lock.out_of_time(path_lock.path(), waiting, *kind, budget, waited))
             }
             // Not expected: there is such a member.

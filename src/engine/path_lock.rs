@@ -53,6 +53,19 @@ impl Budget {
             Self::Until { .. } | Self::Forever => IfBusy::Wait,
         }
     }
+
+    /// Returns how long a call with this budget has waited. With a deadline that is since the caller gave the time:
+    /// the task that asks has `started` later.
+    pub(crate) fn waited(self, started: Instant) -> Duration {
+        match self {
+            Self::Until { deadline, asked } => {
+                let now = Instant::now();
+                let late = now.saturating_duration_since(deadline);
+                asked.saturating_add(late).saturating_sub(deadline.saturating_duration_since(now))
+            }
+            Self::Try { .. } | Self::Forever => started.elapsed(),
+        }
+    }
 }
 
 /// Whether an attempt asks for a place for the first time.
@@ -356,7 +369,7 @@ impl PathLock {
         asked: Duration,
         waited: Duration,
     ) -> AcquireError {
-        let budget = Budget::Until { deadline: Instant::now(), asked };
+        let (budget, waited) = (Budget::Until { deadline: Instant::now(), asked }, waited.max(asked));
         self.out_of_time(&self.path, waiting, kind, budget, waited).timed_out(asked, waited)
     }
 

@@ -755,8 +755,8 @@ impl PermitsAttempt {
     /// Returns the error at the deadline. The nodes that were seen are in `directory`.
     fn late(&mut self, directory: &LockPath) -> TryLockError {
         let waiting = std::mem::take(&mut self.waiting);
-        let (budget, waited) = (self.ask.budget, self.started.elapsed());
-        self.path_lock.out_of_time(directory, waiting, Kind::Exclusive, budget, waited)
+        let budget = self.ask.budget;
+        self.path_lock.out_of_time(directory, waiting, Kind::Exclusive, budget, budget.waited(self.started))
     }
 
     /// Returns the live leases that a look shows. `None` if there are none, or those that are being deleted

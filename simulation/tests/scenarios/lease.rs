@@ -14,8 +14,8 @@ use test_support::in_process::{
 };
 use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, ConversionFailure, InterProcessLock, InterProcessMutex, LockGuard,
-    LockState, Lost, LostReason, ReleaseError, TransactionError,
+    AcquireError, AnyGuard, Client, ConversionFailure, InterProcessLock, InterProcessMultiLock,
+    InterProcessMutex, LockGuard, LockState, Lost, LostReason, ReleaseError, TransactionError,
 };
 use zookeeper_test_server::{Cut, LogKind, Loss, Match, Op, Server, ServerError};
 
@@ -222,6 +222,33 @@ async fn a_busy_lock_is_not_waited_for_longer_than_asked() {
     }
     let guard = within("another", fair(&a).acquire_for(Duration::ZERO, LEASE)).await.unwrap_err();
     assert!(matches!(guard, AcquireError::TimedOut { .. }), "{guard}");
+    held.release().await.unwrap();
+    assert_clean(&server, "timed out").await;
+}
+
+/// A call that is first polled when half of its time is over, and how long it says that it waited.
+async fn waited<T>(wait: Duration, call: impl Future<Output = Result<T, AcquireError>>) -> Duration {
+    tokio::time::sleep(wait / 2).await;
+    match within("the deadline", call).await {
+        Err(AcquireError::TimedOut { waited, .. }) => waited,
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it is granted"),
+    }
+}
+
+#[tokio::test]
+async fn a_call_has_waited_since_it_was_given_its_time() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let held = within("the grant", mutex(&a).lock()).await.unwrap();
+    let several = InterProcessMultiLock::of_mutexes(&b, [DIRECTORY]).unwrap();
+    let wait = 4 * LEASE;
+    let calls = [
+        waited(wait, mutex(&b).acquire(wait)).await,
+        waited(wait, fair(&b).acquire(wait)).await,
+        waited(wait, several.acquire(wait)).await,
+    ];
+    assert!(calls.iter().all(|waited| (wait..wait + LEASE).contains(waited)), "{calls:?}");
     held.release().await.unwrap();
     assert_clean(&server, "timed out").await;
 }
