@@ -132,8 +132,8 @@ async fn a_close_frees_the_locks_before_their_loss_is_logged() {
 
 async fn every_loss_is_logged_once_whatever_the_reason() {
     let server = Server::builder().tick(TIMEOUT / 40).start().unwrap();
-    let client = connect_as(Client::builder().session_timeout(TIMEOUT / 6), &server).await;
-    let other = connect_as(Client::builder().session_timeout(TIMEOUT / 6), &server).await;
+    let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
+    let other = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
     let mut logged = Vec::new();
     for reason in [LostReason::NodeDeleted, LostReason::SessionExpired, LostReason::Closed] {
         let client = if reason == LostReason::NodeDeleted { &other } else { &client };
