@@ -163,7 +163,7 @@ async fn what_becomes_of_locks_is_counted() {
     // An orphan, a late beat, a loss, and the end of a session.
     let held = within("the lock", mutex(&client, "/cache/late").lock()).await.unwrap();
     let late = mutex(&other, "/cache/late");
-    within("the answer", late.acquire(Duration::from_millis(100))).await.unwrap_err();
+    within("the answer", late.acquire(Duration::from_secs(1))).await.unwrap_err();
     until(address, "zookeeper_recipes_orphans_deleted_total", 1.0).await;
     let beat = server.hold_reply(Match::op(Op::Multi).session(session(&client)));
     within("a beat", beat.wait_hit()).await;
