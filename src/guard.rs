@@ -43,8 +43,8 @@ use crate::transaction::{Stored, Transaction, get_data};
 /// a session that an administrator ends, and a server that replaces a session without a word (ClickHouse Keeper):
 /// the holder is told within a sixth of the session timeout (by default).
 ///
-/// A [lease](crate::InterProcessMutex::acquire_for) of its own ends the lock sooner: the guard is lost when it
-/// is over, and the lock is released at once.
+/// A [lease](crate::InterProcessMutex::acquire_with_lease) of its own ends the lock sooner: the guard is lost
+/// when it is over, and the lock is released at once.
 ///
 /// No clock in this process helps if the process itself is paused, and goes on writing when it continues. For
 /// that case pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller ones
@@ -279,13 +279,13 @@ impl<M: Mode> LockGuard<M> {
     ///
     /// A lock that was acquired without a lease has one from here on. When the lease is over, the guard is
     /// lost, with [`LostReason::LeaseOver`], and then the lock is released; see
-    /// [`acquire_for`](crate::InterProcessMutex::acquire_for). A lease of zero is over at once: this returns
-    /// that loss. One of more than a year is none.
+    /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease). A lease of zero is over at once:
+    /// this returns that loss. One of more than a year is none.
     ///
     /// It costs no request. All guards that [share](Self::reenter) the hold share the lease.
     ///
     /// # Errors
-    /// [`Lost`] if the lock is lost, by the clock: one that is over is not extended.
+    /// [`Lost`] if the lock is lost, by the clock: a lease that is over cannot be set again.
     ///
     /// # Examples
     /// ```
@@ -296,24 +296,24 @@ impl<M: Mode> LockGuard<M> {
     /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
     /// use std::time::Duration;
     ///
-    /// let guard = mutex.acquire_for(Duration::from_secs(10), Duration::from_secs(10)).await?;
+    /// let guard = mutex.acquire_with_lease(Duration::from_secs(10), Duration::from_secs(10)).await?;
     /// for part in 1..=3 {
-    ///     guard.extend(Duration::from_secs(10))?; // each part has ten seconds
+    ///     guard.set_lease(Duration::from_secs(10))?; // each part has ten seconds
     ///     println!("part {part}");
     /// }
     /// guard.release().await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn extend(&self, lease: Duration) -> Result<(), Lost> {
-        self.hold.extend(lease).map_err(|reason| self.as_lost(reason))
+    pub fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
+        self.hold.set_lease(lease).map_err(|reason| self.as_lost(reason))
     }
 
     /// Returns how much of the lease is left; `None` if the lock has no lease.
     ///
-    /// The lease is that of [`acquire_for`](crate::InterProcessMutex::acquire_for) or
-    /// [`extend`](Self::extend). Zero if it is over, or if the lock is lost in another way. The lock may be
-    /// lost before the lease is over, since it ends with its session too.
+    /// The lease is that of [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
+    /// [`set_lease`](Self::set_lease). Zero if it is over, or if the lock is lost in another way. The lock
+    /// may be lost before the lease is over, since it ends with its session too.
     ///
     /// # Examples
     /// ```
@@ -324,25 +324,26 @@ impl<M: Mode> LockGuard<M> {
     /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
     /// use std::time::Duration;
     ///
-    /// assert_eq!(guard.remaining(), None);
-    /// guard.extend(Duration::from_secs(10))?;
-    /// assert!(guard.remaining() <= Some(Duration::from_secs(10)));
-    /// # assert!(guard.remaining() > Some(Duration::from_secs(5)));
+    /// assert_eq!(guard.lease_remaining(), None);
+    /// guard.set_lease(Duration::from_secs(10))?;
+    /// assert!(guard.lease_remaining() <= Some(Duration::from_secs(10)));
+    /// # assert!(guard.lease_remaining() > Some(Duration::from_secs(5)));
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
     #[doc(alias = "remainTimeToLive")]
-    pub fn remaining(&self) -> Option<Duration> {
-        self.hold.remaining()
+    pub fn lease_remaining(&self) -> Option<Duration> {
+        self.hold.lease_remaining()
     }
 
     /// Returns a future that resolves when the lock is lost.
     ///
     /// It resolves when the lease of the session has expired, when a lease that was set for this lock
-    /// ([`acquire_for`](crate::InterProcessMutex::acquire_for), [`extend`](Self::extend)) is over, when the
-    /// session has ended or the client is closed, or when the lock node was deleted by another process, which
-    /// is noticed within a sixth of the session timeout (by default). The future does not borrow the guard, so another task can wait for it.
+    /// ([`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease), [`set_lease`](Self::set_lease))
+    /// is over, when the session has ended or the client is closed, or when the lock node was deleted by
+    /// another process, which is noticed within a sixth of the session timeout (by default). The future does
+    /// not borrow the guard, so another task can wait for it.
     ///
     /// After a release it stays pending until the session ends, and then resolves although nothing was lost:
     /// drop it when you release the lock.

@@ -92,16 +92,16 @@ impl GuardSet {
     }
 
     /// Sets the end of the lease of all to `lease` from now.
-    pub(crate) fn extend(&self, lease: Duration) -> Result<(), Lost> {
+    pub(crate) fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
         match self.lost_now() {
             Some(lost) => Err(lost),
-            None => self.guards.iter().try_for_each(|guard| guard.extend(lease)),
+            None => self.guards.iter().try_for_each(|guard| guard.set_lease(lease)),
         }
     }
 
     /// Returns how much is left of the lease that is over first; `None` if there is none.
-    pub(crate) fn remaining(&self) -> Option<Duration> {
-        self.guards.iter().filter_map(AnyGuard::remaining).min()
+    pub(crate) fn lease_remaining(&self) -> Option<Duration> {
+        self.guards.iter().filter_map(AnyGuard::lease_remaining).min()
     }
 
     /// Waits until revocation of one is requested. Borrows nothing.

@@ -114,14 +114,16 @@ pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     /// If the future is dropped, the watch ends. The next one resolves for the same request.
     fn revoked(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-    /// Sets the end of the lease to `lease` from now, sooner or later than it was. See [`LockGuard::extend`].
+    /// Sets the end of the lease to `lease` from now, sooner or later than it was. See
+    /// [`LockGuard::set_lease`].
     ///
     /// # Errors
     /// [`Lost`] if a lock or a permit is lost, by the clock.
-    fn extend(&self, lease: Duration) -> Result<(), Lost>;
+    fn set_lease(&self, lease: Duration) -> Result<(), Lost>;
 
-    /// Returns how much of the lease is left; `None` if there is no lease. See [`LockGuard::remaining`].
-    fn remaining(&self) -> Option<Duration>;
+    /// Returns how much of the lease is left; `None` if there is no lease. See
+    /// [`LockGuard::lease_remaining`].
+    fn lease_remaining(&self) -> Option<Duration>;
 
     /// Returns an empty transaction, which is committed only while all locks or permits are held.
     fn transaction(&self) -> Transaction<'_>;
@@ -218,12 +220,12 @@ macro_rules! guards {
                     Box::pin(Self::revoked(self))
                 }
 
-                fn extend(&self, lease: Duration) -> Result<(), Lost> {
-                    Self::extend(self, lease)
+                fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
+                    Self::set_lease(self, lease)
                 }
 
-                fn remaining(&self) -> Option<Duration> {
-                    Self::remaining(self)
+                fn lease_remaining(&self) -> Option<Duration> {
+                    Self::lease_remaining(self)
                 }
 
                 fn transaction(&self) -> Transaction<'_> {
@@ -277,12 +279,12 @@ impl<G: Guard + ?Sized> Guard for Box<G> {
         (**self).revoked()
     }
 
-    fn extend(&self, lease: Duration) -> Result<(), Lost> {
-        (**self).extend(lease)
+    fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
+        (**self).set_lease(lease)
     }
 
-    fn remaining(&self) -> Option<Duration> {
-        (**self).remaining()
+    fn lease_remaining(&self) -> Option<Duration> {
+        (**self).lease_remaining()
     }
 
     fn transaction(&self) -> Transaction<'_> {

@@ -45,7 +45,7 @@
 //! | a list of the processes that are there, and a watch of it | [`GroupMember`] |
 //! | to be told when the client, a leader or a node changes its state | [`StateWatch`] |
 //!
-//! Each of the locks can be acquired for a [lease](InterProcessMutex::acquire_for), which ends it
+//! Each of the locks can be acquired with a [lease](InterProcessMutex::acquire_with_lease), which ends it
 //! although its holder lives.
 //!
 //! A mutex and a fair lock on the same path exclude each other, also from different processes. A read-write
@@ -155,7 +155,7 @@
 //! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline, and with the members in one order |
 //! | `DistributedAtomicLong`, `AtomicValue.succeeded()` | [`DistributedAtomicLong`], with errors |
 //! | `CachedAtomicLong` | [`DistributedAtomicLong::cached`] |
-//! | (none: CURATOR-28) | a lease: [`InterProcessMutex::acquire_for`], [`LockGuard::extend`] |
+//! | (none: CURATOR-28) | a lease: [`InterProcessMutex::acquire_with_lease`], [`LockGuard::set_lease`] |
 //! | `makeRevocable(listener)` | [`LockGuard::revoked`], a future |
 //! | `Revoker.attemptRevoke(client, path)` | [`Client::attempt_revoke`] |
 //! | `LeaderSelector.start()`, `takeLeadership` | [`LeaderSelector::lead`], which runs a future and drops it on loss |

@@ -134,7 +134,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
     ///
     /// When the lease is over, the guard is lost, and the lock is released. See
-    /// [`InterProcessMutex::acquire_for`](crate::InterProcessMutex::acquire_for).
+    /// [`InterProcessMutex::acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease).
     ///
     /// # Errors
     /// - [`AcquireError::InvalidLease`] if `lease` is zero.
@@ -142,7 +142,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
-    async fn acquire_for(&self, wait: Duration, lease: Duration) -> Result<AnyGuard, AcquireError>;
+    async fn acquire_with_lease(&self, wait: Duration, lease: Duration) -> Result<AnyGuard, AcquireError>;
 
     /// Acquires the lock, waiting for as long as other contenders are in the way.
     ///
@@ -257,12 +257,12 @@ macro_rules! pointers {
                     (**self).acquire_until(deadline).await
                 }
 
-                async fn acquire_for(
+                async fn acquire_with_lease(
                     &self,
                     wait: Duration,
                     lease: Duration,
                 ) -> Result<AnyGuard, AcquireError> {
-                    (**self).acquire_for(wait, lease).await
+                    (**self).acquire_with_lease(wait, lease).await
                 }
 
                 async fn lock(&self) -> Result<AnyGuard, AcquireError> {
@@ -403,7 +403,7 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
 }
 
 /// Acquires a lock for no longer than a lease.
-pub(crate) async fn acquire_for(
+pub(crate) async fn acquire_with_lease(
     path_lock: Arc<PathLock>,
     ask: Ask,
     lease: Duration,
@@ -575,8 +575,8 @@ macro_rules! lock_methods {
             ///
             /// The lease begins with the grant. When it is over, the guard is lost, with
             /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then the lock is released, whether
-            /// the holder is done or not. [`extend`](crate::LockGuard::extend) moves the end, and
-            /// [`remaining`](crate::LockGuard::remaining) returns how much is left. Guards that
+            /// the holder is done or not. [`set_lease`](crate::LockGuard::set_lease) moves the end, and
+            /// [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much is left. Guards that
             /// [share](crate::LockGuard::reenter) the hold share the lease, and a conversion keeps it.
             ///
             /// The clock of this process measures the lease, and goes on while the machine sleeps. A holder
@@ -607,7 +607,7 @@ macro_rules! lock_methods {
             ///
             #[doc = concat!("let lock = ", $make, ";")]
             /// let (wait, lease) = (Duration::from_secs(10), Duration::from_millis(50));
-            /// let guard = lock.acquire_for(wait, lease).await?;
+            /// let guard = lock.acquire_with_lease(wait, lease).await?;
             /// // Work that takes longer than the lease.
             /// # guard.lost().await;
             /// match guard.release().await {
@@ -620,7 +620,7 @@ macro_rules! lock_methods {
             /// ```
             #[track_caller]
             #[doc(alias = "lease")]
-            pub fn acquire_for(
+            pub fn acquire_with_lease(
                 &self,
                 wait: std::time::Duration,
                 lease: std::time::Duration,
@@ -629,7 +629,7 @@ macro_rules! lock_methods {
                 let location = std::panic::Location::caller();
                 let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
                 let path_lock = std::sync::Arc::clone(&self.path_lock);
-                async move { $crate::lock::acquire_for(path_lock, ask, lease).await.map($guard::new) }
+                async move { $crate::lock::acquire_with_lease(path_lock, ask, lease).await.map($guard::new) }
             }
 
             /// Acquires the lock, waiting for as long as other contenders are in the way.
@@ -757,17 +757,18 @@ macro_rules! lock_methods {
                 $crate::blocking::block_on(self.acquire(timeout))
             }
 
-            /// Acquires the lock like [`acquire_for`](Self::acquire_for), and blocks the thread meanwhile.
+            /// Acquires the lock like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
+            /// meanwhile.
             ///
             /// # Errors
-            /// See [`acquire_for`](Self::acquire_for).
+            /// See [`acquire_with_lease`](Self::acquire_with_lease).
             #[track_caller]
-            pub fn blocking_acquire_for(
+            pub fn blocking_acquire_with_lease(
                 &self,
                 wait: std::time::Duration,
                 lease: std::time::Duration,
             ) -> Result<$guard, crate::AcquireError> {
-                $crate::blocking::block_on(self.acquire_for(wait, lease))
+                $crate::blocking::block_on(self.acquire_with_lease(wait, lease))
             }
 
             /// Acquires the lock like [`lock`](Self::lock), and blocks the thread meanwhile.
@@ -885,12 +886,12 @@ macro_rules! lock_methods {
                 Self::acquire_until(self, deadline).await.map(Into::into)
             }
 
-            async fn acquire_for(
+            async fn acquire_with_lease(
                 &self,
                 wait: std::time::Duration,
                 lease: std::time::Duration,
             ) -> Result<crate::AnyGuard, crate::AcquireError> {
-                Self::acquire_for(self, wait, lease).await.map(Into::into)
+                Self::acquire_with_lease(self, wait, lease).await.map(Into::into)
             }
 
             async fn lock(&self) -> Result<crate::AnyGuard, crate::AcquireError> {

@@ -310,7 +310,8 @@ impl InterProcessMultiLock {
     ///
     /// The lease begins when all are acquired. When it is over, the guard is lost, with
     /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then all members are released. See
-    /// [`InterProcessMutex::acquire_for`], [`MultiLockGuard::extend`] and [`MultiLockGuard::remaining`].
+    /// [`InterProcessMutex::acquire_with_lease`], [`MultiLockGuard::set_lease`] and
+    /// [`MultiLockGuard::lease_remaining`].
     ///
     /// # Errors
     /// - [`AcquireError::InvalidLease`] if `lease` is zero.
@@ -329,14 +330,14 @@ impl InterProcessMultiLock {
     /// use zookeeper_recipes::InterProcessMultiLock;
     ///
     /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
-    /// let guard = both.acquire_for(Duration::from_secs(10), Duration::from_secs(10)).await?;
-    /// assert!(guard.remaining() <= Some(Duration::from_secs(10)));
+    /// let guard = both.acquire_with_lease(Duration::from_secs(10), Duration::from_secs(10)).await?;
+    /// assert!(guard.lease_remaining() <= Some(Duration::from_secs(10)));
     /// guard.release().await?;
     /// # Ok(())
     /// # }
     /// ```
     #[track_caller]
-    pub fn acquire_for(
+    pub fn acquire_with_lease(
         &self,
         wait: Duration,
         lease: Duration,
@@ -459,17 +460,18 @@ impl InterProcessMultiLock {
         block_on(self.acquire(timeout))
     }
 
-    /// Acquires all members like [`acquire_for`](Self::acquire_for), and blocks the thread meanwhile.
+    /// Acquires all members like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
+    /// meanwhile.
     ///
     /// # Errors
-    /// See [`acquire_for`](Self::acquire_for).
+    /// See [`acquire_with_lease`](Self::acquire_with_lease).
     #[track_caller]
-    pub fn blocking_acquire_for(
+    pub fn blocking_acquire_with_lease(
         &self,
         wait: Duration,
         lease: Duration,
     ) -> Result<MultiLockGuard, AcquireError> {
-        block_on(self.acquire_for(wait, lease))
+        block_on(self.acquire_with_lease(wait, lease))
     }
 
     /// Acquires all members like [`lock`](Self::lock), and blocks the thread meanwhile.
@@ -720,7 +722,7 @@ impl MultiLockGuard {
 
     /// Sets the end of the lease of all members to `lease` from now, sooner or later than it was.
     ///
-    /// See [`LockGuard::extend`].
+    /// See [`LockGuard::set_lease`].
     ///
     /// # Errors
     /// [`Lost`] if a member is lost, by the clock.
@@ -735,13 +737,13 @@ impl MultiLockGuard {
     /// # let guard = both.lock().await?;
     /// use std::time::Duration;
     ///
-    /// guard.extend(Duration::from_secs(10))?;
-    /// assert!(guard.remaining() <= Some(Duration::from_secs(10)));
+    /// guard.set_lease(Duration::from_secs(10))?;
+    /// assert!(guard.lease_remaining() <= Some(Duration::from_secs(10)));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn extend(&self, lease: Duration) -> Result<(), Lost> {
-        self.guards.extend(lease)
+    pub fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
+        self.guards.set_lease(lease)
     }
 
     /// Returns how much of the lease is left; `None` if there is no lease. Zero if a member is lost.
@@ -754,14 +756,14 @@ impl MultiLockGuard {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
-    /// assert_eq!(guard.remaining(), None);
+    /// assert_eq!(guard.lease_remaining(), None);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
     #[doc(alias = "remainTimeToLive")]
-    pub fn remaining(&self) -> Option<Duration> {
-        self.guards.remaining()
+    pub fn lease_remaining(&self) -> Option<Duration> {
+        self.guards.lease_remaining()
     }
 
     /// Runs `work` while all members are held, and returns its output.

@@ -328,7 +328,7 @@ impl InterProcessSemaphore {
 
     /// Acquires one permit for no longer than `lease`, waiting at most for `wait`.
     ///
-    /// See [`acquire_many_for`](Self::acquire_many_for).
+    /// See [`acquire_many_with_lease`](Self::acquire_many_with_lease).
     ///
     /// # Errors
     /// - [`AcquireError::InvalidLease`] if `lease` is zero.
@@ -347,27 +347,27 @@ impl InterProcessSemaphore {
     /// use zookeeper_recipes::InterProcessSemaphore;
     ///
     /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// let permit = semaphore.acquire_for(Duration::from_secs(10), Duration::from_secs(30)).await?;
-    /// assert!(permit.remaining().unwrap() <= Duration::from_secs(30));
+    /// let permit = semaphore.acquire_with_lease(Duration::from_secs(10), Duration::from_secs(30)).await?;
+    /// assert!(permit.lease_remaining().unwrap() <= Duration::from_secs(30));
     /// permit.release().await?;
     /// # Ok(())
     /// # }
     /// ```
     #[track_caller]
-    pub fn acquire_for(
+    pub fn acquire_with_lease(
         &self,
         wait: Duration,
         lease: Duration,
     ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
-        self.acquire_many_for(1, wait, lease)
+        self.acquire_many_with_lease(1, wait, lease)
     }
 
     /// Acquires `n` permits for no longer than `lease`, all of them or none, waiting at most for `wait`.
     ///
     /// The lease is counted from the grant. When it is over, the permits are [lost](SemaphorePermit::lost)
     /// with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver) first, and returned then.
-    /// [`SemaphorePermit::extend`] sets another lease, and [`SemaphorePermit::remaining`] says how much is
-    /// left.
+    /// [`SemaphorePermit::set_lease`] sets another lease, and [`SemaphorePermit::lease_remaining`] says how
+    /// much is left.
     ///
     /// # Errors
     /// - [`AcquireError::InvalidLease`] if `lease` is zero.
@@ -387,13 +387,13 @@ impl InterProcessSemaphore {
     ///
     /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
     /// let lease = Duration::from_millis(50);
-    /// let permit = semaphore.acquire_many_for(2, Duration::from_secs(10), lease).await?;
+    /// let permit = semaphore.acquire_many_with_lease(2, Duration::from_secs(10), lease).await?;
     /// assert_eq!(permit.lost().await.reason(), LostReason::LeaseOver);
     /// # Ok(())
     /// # }
     /// ```
     #[track_caller]
-    pub fn acquire_many_for(
+    pub fn acquire_many_with_lease(
         &self,
         n: u32,
         wait: Duration,
@@ -531,17 +531,18 @@ impl InterProcessSemaphore {
         block_on(self.acquire_many(n, timeout))
     }
 
-    /// Acquires one permit like [`acquire_for`](Self::acquire_for), and blocks the thread meanwhile.
+    /// Acquires one permit like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
+    /// meanwhile.
     ///
     /// # Errors
-    /// See [`acquire_for`](Self::acquire_for).
+    /// See [`acquire_with_lease`](Self::acquire_with_lease).
     #[track_caller]
-    pub fn blocking_acquire_for(
+    pub fn blocking_acquire_with_lease(
         &self,
         wait: Duration,
         lease: Duration,
     ) -> Result<SemaphorePermit, AcquireError> {
-        block_on(self.acquire_for(wait, lease))
+        block_on(self.acquire_with_lease(wait, lease))
     }
 
     /// Acquires one permit if one is free, like [`try_acquire`](Self::try_acquire), and blocks the thread until the
@@ -1454,15 +1455,15 @@ impl SemaphorePermit {
     /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
     /// use std::time::Duration;
     ///
-    /// let permit = semaphore.acquire_for(Duration::from_secs(10), Duration::from_secs(10)).await?;
-    /// permit.extend(Duration::from_secs(60))?;
-    /// assert!(permit.remaining().unwrap() > Duration::from_secs(10));
+    /// let permit = semaphore.acquire_with_lease(Duration::from_secs(10), Duration::from_secs(10)).await?;
+    /// permit.set_lease(Duration::from_secs(60))?;
+    /// assert!(permit.lease_remaining().unwrap() > Duration::from_secs(10));
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias = "updateLeaseTime")]
-    pub fn extend(&self, lease: Duration) -> Result<(), Lost> {
-        self.set.extend(lease)
+    pub fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
+        self.set.set_lease(lease)
     }
 
     /// Returns how much of the lease is left; `None` if the permits have no lease.
@@ -1476,13 +1477,13 @@ impl SemaphorePermit {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// assert_eq!(semaphore.try_acquire().await?.remaining(), None);
+    /// assert_eq!(semaphore.try_acquire().await?.lease_remaining(), None);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn remaining(&self) -> Option<Duration> {
-        self.set.remaining()
+    pub fn lease_remaining(&self) -> Option<Duration> {
+        self.set.lease_remaining()
     }
 
     /// Returns a future that resolves when another process requests revocation of one of the permits.

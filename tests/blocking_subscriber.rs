@@ -176,7 +176,7 @@ async fn a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked() {
     while state().inside == 0 {
         within("a log entry", ENTERED.notified()).await;
     }
-    guard.extend(Duration::from_millis(100)).unwrap();
+    guard.set_lease(Duration::from_millis(100)).unwrap();
     let work = guard.while_held(std::future::pending::<()>());
     let (lost, work) = within("the loss", async { tokio::join!(guard.lost(), work) }).await;
     assert_eq!(state().inside, 1, "the session's thread could have told it");

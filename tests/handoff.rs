@@ -373,7 +373,7 @@ async fn a_lost_lock_is_not_handed_over() {
     assert!(next.is_held());
     // The lease of the caller's.
     let after = within("the grant", async {
-        next.extend(Duration::ZERO).unwrap_err();
+        next.set_lease(Duration::ZERO).unwrap_err();
         line.next().unwrap().await
     });
     let after = after.await.unwrap();
@@ -443,26 +443,26 @@ async fn each_holder_has_a_hold_of_its_own() {
     let server = start();
     let client = calm(&server).await;
     let lock = unbounded(&client);
-    let guard = within("the grant", lock.acquire_for(LONG, LONG)).await.unwrap();
+    let guard = within("the grant", lock.acquire_with_lease(LONG, LONG)).await.unwrap();
     let lease = Duration::from_secs(1);
-    let mut short = task::spawn(lock.acquire_for(LONG, lease));
+    let mut short = task::spawn(lock.acquire_with_lease(LONG, lease));
     assert_pending!(short.poll());
     let mut plain = waiting(&lock, 1).pop().unwrap();
     let shared = guard.reenter().unwrap();
     let lost = guard.lost();
     drop(guard);
     assert_pending!(short.poll());
-    assert_eq!((shared.hold_count(), shared.remaining().is_some()), (1, true));
+    assert_eq!((shared.hold_count(), shared.lease_remaining().is_some()), (1, true));
     drop(shared);
     let guard = assert_ready!(short.poll()).unwrap();
-    assert!(guard.remaining().is_none_or(|remaining| remaining <= lease));
+    assert!(guard.lease_remaining().is_none_or(|remaining| remaining <= lease));
     drop(lost);
     // It ends by itself, and the next has a node of its own.
     assert_eq!(within("the end", guard.lost()).await.reason(), LostReason::LeaseOver);
     let next = within("the grant", async { std::future::poll_fn(|_| plain.poll()).await });
     drop(next);
     let guard = within("the grant", plain).await.unwrap();
-    assert!(guard.remaining().is_none());
+    assert!(guard.lease_remaining().is_none());
     guard.release().await.unwrap();
     client.flush(SOON).await.unwrap();
     assert_clean(&server, "holds").await;

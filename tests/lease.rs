@@ -50,7 +50,7 @@ async fn a_blocked_executor_keeps_neither_the_lock_nor_the_truth() {
     let (a, b) = (calm(&server).await, calm(&server).await);
     let guard = within("the grant", mutex(&a).lock()).await.unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
-    guard.extend(LEASE).unwrap();
+    guard.set_lease(LEASE).unwrap();
     let other = mutex(&b);
     // Blocks this test's only thread.
     let next = thread::spawn(move || block_on(other.lock()).unwrap()).join().unwrap();
@@ -70,7 +70,7 @@ async fn a_question_reads_the_clock() {
     for question in 0..6 {
         let guard = within("the grant", mutex(&client).lock()).await.unwrap();
         let soon = Duration::from_millis(2);
-        guard.extend(soon).unwrap();
+        guard.set_lease(soon).unwrap();
         let set = Instant::now();
         while set.elapsed() < soon {
             std::hint::spin_loop();
@@ -80,8 +80,8 @@ async fn a_question_reads_the_clock() {
             1 => assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver)),
             2 => assert_over(&guard.reenter().unwrap_err()),
             3 => assert!(!mutex(&client).is_acquired_in_this_process()),
-            4 => assert_eq!(guard.remaining(), Some(Duration::ZERO)),
-            _ => assert_over(&guard.extend(LONG).unwrap_err()),
+            4 => assert_eq!(guard.lease_remaining(), Some(Duration::ZERO)),
+            _ => assert_over(&guard.set_lease(LONG).unwrap_err()),
         }
         assert_released_too_late(guard.release().await);
         until_free(&server).await;
@@ -110,7 +110,7 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
         assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         broken.push(lost);
     }
-    guard.extend(LEASE).unwrap();
+    guard.set_lease(LEASE).unwrap();
     for lost in &told {
         lost.woken().await;
     }
@@ -132,17 +132,17 @@ async fn an_extension_races_with_the_end() {
         }
         let distance = Duration::from_micros(1000 / (1 + round % 20)) - Duration::from_micros(50);
         let guard = within("the grant", mutex(&client).lock()).await.unwrap();
-        guard.extend(Duration::from_millis(3)).unwrap();
+        guard.set_lease(Duration::from_millis(3)).unwrap();
         let mut lost = ByHand::new(guard.lost());
         let early = lost.poll().is_ready();
-        while guard.remaining().unwrap() > distance {
+        while guard.lease_remaining().unwrap() > distance {
             std::hint::spin_loop();
         }
         let node = guard.node();
-        match guard.extend(LONG) {
+        match guard.set_lease(LONG) {
             Ok(()) => {
                 extended += 1;
-                assert!(!early && guard.is_held() && guard.remaining() > Some(LONG / 2));
+                assert!(!early && guard.is_held() && guard.lease_remaining() > Some(LONG / 2));
                 // What was on its way would be here.
                 client.flush(SOON).await.unwrap();
                 assert!(lost.poll().is_pending() && guard.is_held() && server.exists(&node));
@@ -168,7 +168,8 @@ async fn a_lease_that_is_too_short_to_be_seen_ends_the_call() {
     let server = start();
     let client = calm(&server).await;
     let shortest = Duration::from_nanos(1);
-    let error = within("the answer", mutex(&client).acquire_for(Duration::MAX, shortest)).await.unwrap_err();
+    let error =
+        within("the answer", mutex(&client).acquire_with_lease(Duration::MAX, shortest)).await.unwrap_err();
     assert!(matches!(error, AcquireError::LeaseOver { .. }), "{error}");
     client.flush(SOON).await.unwrap();
     let created = logged(&server, session(&client), Op::Create, LogKind::Applied).len();

@@ -396,7 +396,7 @@ async fn the_end_of_one_releases_all() {
     let server = start_empty();
     let client = calm(&server).await;
     let guard = hold(&client, &[A, B, C]).await;
-    assert_eq!(guard.extend(Duration::ZERO).unwrap_err().reason(), LostReason::LeaseOver);
+    assert_eq!(guard.set_lease(Duration::ZERO).unwrap_err().reason(), LostReason::LeaseOver);
     within("the releases", client.flush(SOON)).await.unwrap();
     assert_empty(&server);
     drop(guard);
@@ -507,11 +507,11 @@ async fn a_lease_begins_when_all_are_held_and_ends_all() {
     let server = start_empty();
     let (client, other) = (calm(&server).await, calm(&server).await);
     let all = multi(&client, &[A, B]);
-    let error = within("the answer", all.acquire_for(SOON, Duration::ZERO)).await.unwrap_err();
+    let error = within("the answer", all.acquire_with_lease(SOON, Duration::ZERO)).await.unwrap_err();
     assert!(matches!(&error, AcquireError::InvalidLease { .. }), "{error}");
     let held = hold_one(&other, B).await;
     let lease = Duration::from_secs(2);
-    let attempt = tokio::spawn(all.acquire_for(SOON, lease));
+    let attempt = tokio::spawn(all.acquire_with_lease(SOON, lease));
     let (node, id) = (held.node(), session(&client));
     until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
     let first = queue_at(&server, A);
@@ -520,10 +520,10 @@ async fn a_lease_begins_when_all_are_held_and_ends_all() {
     held.release().await.unwrap();
     let guard = within("all members", attempt).await.unwrap().unwrap();
     assert_eq!(first, [guard.nodes()[0].as_str()], "the first was held all the time");
-    assert!(guard.remaining().unwrap() <= lease && guard.is_held());
-    guard.extend(Duration::from_secs(60)).unwrap();
-    assert!(guard.remaining().unwrap() > lease);
-    guard.extend(Duration::from_millis(100)).unwrap();
+    assert!(guard.lease_remaining().unwrap() <= lease && guard.is_held());
+    guard.set_lease(Duration::from_secs(60)).unwrap();
+    assert!(guard.lease_remaining().unwrap() > lease);
+    guard.set_lease(Duration::from_millis(100)).unwrap();
     let lost = within("the end of the lease", guard.lost()).await;
     assert_eq!(lost.reason(), LostReason::LeaseOver);
     until(&server, "the release", |view| view.children(A).is_empty() && view.children(B).is_empty()).await;

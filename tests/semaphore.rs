@@ -298,18 +298,19 @@ async fn permits_for_a_lease() {
     let server = start_empty();
     let client = calm(&server).await;
     let pool = semaphore(&client, 2);
-    let error = pool.acquire_for(SOON, Duration::ZERO).await.unwrap_err();
+    let error = pool.acquire_with_lease(SOON, Duration::ZERO).await.unwrap_err();
     assert!(matches!(error, AcquireError::InvalidLease { .. }), "{error}");
-    let permit = within("two", pool.acquire_many_for(2, SOON, Duration::from_millis(100))).await.unwrap();
+    let permit =
+        within("two", pool.acquire_many_with_lease(2, SOON, Duration::from_millis(100))).await.unwrap();
     let waiter = tokio::spawn(semaphore(&client, 2).acquire(SOON));
     assert_eq!(within("the loss", permit.lost()).await.reason(), LostReason::LeaseOver);
     let next = within("the permit", waiter).await.unwrap().unwrap();
     assert!(next.fencing_token() > permit.fencing_token());
     let error = permit.release().await.unwrap_err();
     assert!(matches!(&error, ReleaseError::Lost(lost) if lost.reason() == LostReason::LeaseOver), "{error}");
-    assert!(next.is_held() && next.remaining().is_none());
-    next.extend(Duration::from_secs(60)).unwrap();
-    assert!(next.remaining().unwrap() > Duration::from_secs(30));
+    assert!(next.is_held() && next.lease_remaining().is_none());
+    next.set_lease(Duration::from_secs(60)).unwrap();
+    assert!(next.lease_remaining().unwrap() > Duration::from_secs(30));
 }
 
 /// No duration is a riddle: zero is a try, and the longest is no deadline.

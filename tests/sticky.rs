@@ -440,13 +440,14 @@ async fn it_is_kept_only_while_a_watch_shows_that_there_is_no_other() {
 #[tokio::test]
 async fn a_lease_ends_the_hold_and_not_the_next() {
     let (server, client, lock, _node, _other) = scene().await;
-    let guard = assert_ready!(task::spawn(lock.acquire_for(LONG, LONG)).poll()).unwrap();
-    assert!(guard.remaining().is_some());
+    let guard = assert_ready!(task::spawn(lock.acquire_with_lease(LONG, LONG)).poll()).unwrap();
+    assert!(guard.lease_remaining().is_some());
     drop(guard);
     let guard = at_once(&lock);
-    assert!(guard.remaining().is_none());
+    assert!(guard.lease_remaining().is_none());
     drop(guard);
-    let guard = assert_ready!(task::spawn(lock.acquire_for(LONG, Duration::from_millis(50))).poll()).unwrap();
+    let guard =
+        assert_ready!(task::spawn(lock.acquire_with_lease(LONG, Duration::from_millis(50))).poll()).unwrap();
     let node = guard.node();
     assert_eq!(within("the end", guard.lost()).await.reason(), LostReason::LeaseOver);
     gone(&server, node.as_str()).await;

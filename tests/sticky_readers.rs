@@ -314,7 +314,7 @@ async fn a_lease_ends_one_reader() {
     let client = calm(&server).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
-    let short = lock.read_lock().acquire_for(LONG, Duration::from_millis(50));
+    let short = lock.read_lock().acquire_with_lease(LONG, Duration::from_millis(50));
     let short = assert_ready!(task::spawn(short).poll()).unwrap();
     assert_eq!(short.node(), one.node());
     assert_eq!(within("the end", short.lost()).await.reason(), LostReason::LeaseOver);

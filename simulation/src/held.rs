@@ -118,8 +118,8 @@ impl Held {
     }
 
     /// Sets how long it is held; `None` of what has no lease.
-    pub fn extend(&self, lease: Duration) -> Option<Result<(), Lost>> {
-        each!(self, guard => Some(guard.extend(lease)), _other => None)
+    pub fn set_lease(&self, lease: Duration) -> Option<Result<(), Lost>> {
+        each!(self, guard => Some(guard.set_lease(lease)), _other => None)
     }
 
     /// Another guard of the same hold.

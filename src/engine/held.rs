@@ -309,7 +309,7 @@ impl Held {
 
     /// Sets the end of the lease, counted from now; a lease of zero is over at once. Returns how the lock was
     /// lost, if it is lost then.
-    pub(crate) fn extend(self: &Arc<Self>, lease: Duration) -> Result<(), LostReason> {
+    pub(crate) fn set_lease(self: &Arc<Self>, lease: Duration) -> Result<(), LostReason> {
         // By the clock of the session first: a lock that may be another's is not extended.
         if let Some(reason) = self.lost() {
             return Err(reason);
@@ -322,10 +322,10 @@ impl Held {
     }
 
     /// Returns how much of the lease that the caller has set is left; `None` without one.
-    pub(crate) fn remaining(self: &Arc<Self>) -> Option<Duration> {
+    pub(crate) fn lease_remaining(self: &Arc<Self>) -> Option<Duration> {
         // By the clock of the session too: nothing is left of a lock that is lost.
         self.lost();
-        self.state.borrow().remaining(clock::now())
+        self.state.borrow().lease_remaining(clock::now())
     }
 
     /// Returns the state of the lock, given whether the lease is valid.

@@ -138,14 +138,14 @@ impl Hold {
 
     /// Sets the end of the lease, counted from now, whether the lock has one or not; a lease of zero is over
     /// at once. Returns how the lock was lost, if it is lost then.
-    pub(crate) fn extend(&self, lease: Duration) -> Result<(), LostReason> {
-        self.held.extend(lease)
+    pub(crate) fn set_lease(&self, lease: Duration) -> Result<(), LostReason> {
+        self.held.set_lease(lease)
     }
 
-    /// Returns how much is left of the lease that [`extend`](Self::extend) or the grant has set; `None` without
-    /// one. Zero if the lock is lost.
-    pub(crate) fn remaining(&self) -> Option<Duration> {
-        self.held.remaining()
+    /// Returns how much is left of the lease that [`set_lease`](Self::set_lease) or the grant has set; `None`
+    /// without one. Zero if the lock is lost.
+    pub(crate) fn lease_remaining(&self) -> Option<Duration> {
+        self.held.lease_remaining()
     }
 
     /// Returns the state of the lock.

@@ -319,7 +319,7 @@ impl Acquisition {
         if let Some(lease) = self.ask.lease {
             for hold in &holds.0 {
                 // An error means that it is lost, which the caller finds out.
-                let _ = hold.extend(lease);
+                let _ = hold.set_lease(lease);
             }
         }
         Ok(holds)

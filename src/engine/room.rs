@@ -73,7 +73,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
             let hold = had(&path_lock, granted)?;
             if let Some(lease) = lease {
                 // What it returns, the caller finds out.
-                let _ = hold.extend(lease);
+                let _ = hold.set_lease(lease);
             }
             return Ok(hold);
         }

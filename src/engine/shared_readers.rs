@@ -149,7 +149,7 @@ impl SharedNode {
         }
         if let Some(lease) = lease {
             // What it returns, the caller finds out.
-            let _ = reader.extend(lease);
+            let _ = reader.set_lease(lease);
         }
         Some(Joined { held: reader, session, token: self.token })
     }
@@ -171,7 +171,7 @@ impl SharedNode {
         }
         if let Some(lease) = lease {
             // What it returns, the caller finds out.
-            let _ = reader.extend(lease);
+            let _ = reader.set_lease(lease);
         }
         Joined { held: reader, session: Arc::clone(session), token: self.token }
     }
@@ -416,7 +416,7 @@ mod tests {
             std::thread::scope(|threads| {
                 threads.spawn(|| {
                     both.wait();
-                    let _ = reader.extend(Duration::ZERO);
+                    let _ = reader.set_lease(Duration::ZERO);
                 });
                 both.wait();
                 reader.take_out();
@@ -442,7 +442,7 @@ mod tests {
             std::thread::scope(|threads| {
                 threads.spawn(|| {
                     both.wait();
-                    let _ = short.extend(Duration::ZERO);
+                    let _ = short.set_lease(Duration::ZERO);
                 });
                 both.wait();
                 short.release(None);

@@ -273,7 +273,7 @@ impl SharedRoom {
         let Some((_, waiter)) = first else { return };
         if let Some(lease) = waiter.lease {
             // What it returns, the caller finds out.
-            let _ = held.extend(lease);
+            let _ = held.set_lease(lease);
         }
         self.set_holder(&held, waiter.location);
         // If the caller has left, the drop has it go to the next.

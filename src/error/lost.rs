@@ -91,10 +91,11 @@ pub enum LostReason {
     /// they do not before the last guard of this hold is dropped, or the session timeout has passed since the
     /// last renewal.
     LeaseExpired,
-    /// The lease that the caller set is over, by [`acquire_for`](crate::InterProcessMutex::acquire_for) or
-    /// [`extend`](crate::LockGuard::extend): the holder was told, and then the lock was released, so that
-    /// another process may hold it. Unlike [`LeaseExpired`](Self::LeaseExpired), it says nothing about the
-    /// servers or the session.
+    /// The lease that the caller set is over, by
+    /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
+    /// [`set_lease`](crate::LockGuard::set_lease): the holder was told, and then the lock was released, so
+    /// that another process may hold it. Unlike [`LeaseExpired`](Self::LeaseExpired), it says nothing about
+    /// the servers or the session.
     LeaseOver,
     /// The client was closed, or the session that it borrowed was.
     Closed,

@@ -281,7 +281,7 @@ impl<P> HoldState<P> {
     }
 
     /// Returns how much of the lease that the caller has set is left; `None` without one.
-    pub(crate) fn remaining(&self, now: Moment) -> Option<Duration> {
+    pub(crate) fn lease_remaining(&self, now: Moment) -> Option<Duration> {
         let end = self.lease_end?;
         Some(if self.is_lost_or_released() { Duration::ZERO } else { end.since(now) })
     }
@@ -777,23 +777,26 @@ mod tests {
 
     #[test]
     fn what_is_left_of_a_lease() {
-        assert_eq!(after(&[]).remaining(NOW), None);
+        assert_eq!(after(&[]).lease_remaining(NOW), None);
         assert!(!after(&[]).has_lease());
         let from_the_grant = after(&[]).with_lease_end(Some(END));
         assert!(from_the_grant.has_lease());
-        assert_eq!(from_the_grant.remaining(NOW), Some(Duration::from_secs(10)));
+        assert_eq!(from_the_grant.lease_remaining(NOW), Some(Duration::from_secs(10)));
         let leased = after(&[extend(END)]);
-        assert_eq!(leased.remaining(NOW), Some(Duration::from_secs(10)));
+        assert_eq!(leased.lease_remaining(NOW), Some(Duration::from_secs(10)));
         assert_eq!((leased.is_lease_over(BEFORE), leased.is_lease_over(END)), (false, true));
-        assert_eq!(leased.remaining(UNTIL), Some(Duration::ZERO));
+        assert_eq!(leased.lease_remaining(UNTIL), Some(Duration::ZERO));
         // Of a lock that is lost nothing is left, in whatever way it was lost.
-        assert_eq!(after(&[extend(END), expired()]).remaining(NOW), Some(Duration::ZERO));
-        assert_eq!(after(&[extend(END), over(END)]).remaining(NOW), Some(Duration::ZERO));
-        assert_eq!(after(&[expired()]).remaining(NOW), None);
+        assert_eq!(after(&[extend(END), expired()]).lease_remaining(NOW), Some(Duration::ZERO));
+        assert_eq!(after(&[extend(END), over(END)]).lease_remaining(NOW), Some(Duration::ZERO));
+        assert_eq!(after(&[expired()]).lease_remaining(NOW), None);
         // A conversion keeps the lease, and what is too long is none.
         let converted = after(&[extend(END), HoldEvent::BeginConversion, converted(Kind::Shared)]);
-        assert_eq!(converted.remaining(NOW), Some(Duration::from_secs(10)));
-        assert_eq!(after(&[extend(END), HoldEvent::Extend { now: NOW, end: None }]).remaining(NOW), None);
+        assert_eq!(converted.lease_remaining(NOW), Some(Duration::from_secs(10)));
+        assert_eq!(
+            after(&[extend(END), HoldEvent::Extend { now: NOW, end: None }]).lease_remaining(NOW),
+            None
+        );
     }
 
     #[test]

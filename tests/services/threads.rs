@@ -59,9 +59,9 @@ fn every_lock_has_them_and_they_know_their_caller() {
     guard.blocking_release().unwrap();
 
     let fair = InterProcessFairLock::new(&client, "/fair").unwrap();
-    let guard = fair.blocking_acquire_for(SOON, BRIEFLY).unwrap();
+    let guard = fair.blocking_acquire_with_lease(SOON, BRIEFLY).unwrap();
     let lost = loop {
-        match guard.extend(Duration::ZERO) {
+        match guard.set_lease(Duration::ZERO) {
             Err(lost) => break lost,
             Ok(()) => thread::yield_now(),
         }
@@ -81,11 +81,11 @@ fn every_lock_has_them_and_they_know_their_caller() {
     assert!(permits.blocking_try_acquire().is_err());
     both.blocking_release().unwrap();
     permits.blocking_acquire(SOON).unwrap().blocking_release().unwrap();
-    permits.blocking_acquire_for(SOON, SOON).unwrap().blocking_release().unwrap();
+    permits.blocking_acquire_with_lease(SOON, SOON).unwrap().blocking_release().unwrap();
 
     let several = InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"]).unwrap();
     several.blocking_acquire(SOON).unwrap().blocking_release().unwrap();
-    several.blocking_acquire_for(SOON, SOON).unwrap().blocking_release().unwrap();
+    several.blocking_acquire_with_lease(SOON, SOON).unwrap().blocking_release().unwrap();
     let guard = several.blocking_lock().unwrap();
     assert!(several.blocking_try_lock().is_err());
     guard.blocking_release().unwrap();

@@ -37,13 +37,13 @@ pub(crate) fn all() -> Vec<Behaviour> {
 async fn its_holder_is_told_and_then_the_next_is_granted(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     for _ in 0..3 {
-        let guard = within("a free lock", ours.acquire_for(SOON, LEASE)).await.unwrap();
-        assert!(guard.remaining().is_some_and(|left| left <= LEASE));
-        let next = within("the next grant", theirs.acquire_for(SOON, LONG)).await.unwrap();
+        let guard = within("a free lock", ours.acquire_with_lease(SOON, LEASE)).await.unwrap();
+        assert!(guard.lease_remaining().is_some_and(|left| left <= LEASE));
+        let next = within("the next grant", theirs.acquire_with_lease(SOON, LONG)).await.unwrap();
         // No other is granted before: what is asked now has been told.
         assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
         assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseOver);
-        assert_eq!(guard.remaining(), Some(Duration::ZERO));
+        assert_eq!(guard.lease_remaining(), Some(Duration::ZERO));
         assert!(next.fencing_token() > guard.fencing_token());
         match within("the answer", guard.release()).await {
             Err(ReleaseError::Lost(lost)) => assert_eq!(lost.reason(), LostReason::LeaseOver),
@@ -63,7 +63,7 @@ async fn a_line_moves_on_by_itself_when_leases_are_over(env: &Env) {
         let lock = InterProcessFairLock::new(client, env.lock_path()).unwrap();
         let turns = Arc::clone(&turns);
         line.spawn(async move {
-            let guard = within("a turn", lock.acquire_for(SOON, LEASE)).await.unwrap();
+            let guard = within("a turn", lock.acquire_with_lease(SOON, LEASE)).await.unwrap();
             let mut turns = turns.lock().unwrap();
             assert!(turns.iter().all(|earlier| !earlier.is_held()), "two hold the lock at once");
             turns.push(guard);
@@ -79,27 +79,27 @@ async fn a_line_moves_on_by_itself_when_leases_are_over(env: &Env) {
 
 async fn one_that_is_extended_goes_on(env: &Env) {
     let mutex = env.mutex().await;
-    let guard = within("a free lock", mutex.acquire_for(SOON, SHORT)).await.unwrap();
+    let guard = within("a free lock", mutex.acquire_with_lease(SOON, SHORT)).await.unwrap();
     for _ in 0..3 {
-        guard.extend(SHORT).unwrap();
+        guard.set_lease(SHORT).unwrap();
         // Time passes: in all, more than the first lease.
         tokio::time::sleep(SHORT * 2 / 5).await;
         assert!(guard.is_held());
     }
-    guard.extend(LONG).unwrap();
+    guard.set_lease(LONG).unwrap();
     assert!(env.stat(&guard.node()).await.is_some());
-    guard.extend(LEASE).unwrap();
+    guard.set_lease(LEASE).unwrap();
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseOver);
     env.wait_count(&env.lock_path(), 0).await;
-    assert_eq!(guard.extend(LONG).unwrap_err().reason(), LostReason::LeaseOver);
+    assert_eq!(guard.set_lease(LONG).unwrap_err().reason(), LostReason::LeaseOver);
 }
 
 async fn a_release_in_time_leaves_nothing_of_it(env: &Env) {
     let mutex = env.mutex().await;
-    let guard = within("a free lock", mutex.acquire_for(SOON, SHORT)).await.unwrap();
+    let guard = within("a free lock", mutex.acquire_with_lease(SOON, SHORT)).await.unwrap();
     guard.release().await.unwrap();
     let guard = within("a free lock", mutex.lock()).await.unwrap();
-    assert_eq!(guard.remaining(), None);
+    assert_eq!(guard.lease_remaining(), None);
     // Time passes: the first lease would be over.
     tokio::time::sleep(SHORT + LEASE).await;
     assert!(guard.is_held() && env.stat(&guard.node()).await.is_some());
@@ -108,7 +108,7 @@ async fn a_release_in_time_leaves_nothing_of_it(env: &Env) {
 
 async fn a_late_release_touches_no_other_node(env: &Env) {
     let mutex = env.mutex().await;
-    let late = within("a free lock", mutex.acquire_for(SOON, LEASE)).await.unwrap();
+    let late = within("a free lock", mutex.acquire_with_lease(SOON, LEASE)).await.unwrap();
     within("the loss", late.lost()).await;
     // Of the same session.
     let next = within("the next grant", mutex.lock()).await.unwrap();
@@ -121,11 +121,11 @@ async fn a_late_release_touches_no_other_node(env: &Env) {
 
 async fn a_converted_lock_keeps_it(env: &Env) {
     let lock = InterProcessReadWriteLock::new(&env.client().await, env.lock_path()).unwrap();
-    let writer = within("a free lock", lock.write_lock().acquire_for(SOON, LONG)).await.unwrap();
+    let writer = within("a free lock", lock.write_lock().acquire_with_lease(SOON, LONG)).await.unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    assert!(writer.remaining().is_some_and(|left| left < LONG && left > LONG / 2));
-    writer.extend(SHORT).unwrap();
+    assert!(writer.lease_remaining().is_some_and(|left| left < LONG && left > LONG / 2));
+    writer.set_lease(SHORT).unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let next = within("the next grant", lock.write_lock().lock()).await.unwrap();
     assert_eq!(reader.state(), LockState::Lost(LostReason::LeaseOver));
@@ -135,17 +135,17 @@ async fn a_converted_lock_keeps_it(env: &Env) {
 async fn it_ends_with_its_session_too(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
-    let guard = within("a free lock", mutex.acquire_for(SOON, LONG)).await.unwrap();
+    let guard = within("a free lock", mutex.acquire_with_lease(SOON, LONG)).await.unwrap();
     env.expire(&client, &link).await;
     let lost = within("the loss", guard.lost()).await;
     assert!(env.is_loss(lost.reason()), "{lost}");
-    assert_eq!(guard.remaining(), Some(Duration::ZERO));
-    assert_eq!(guard.extend(LONG).unwrap_err(), lost);
+    assert_eq!(guard.lease_remaining(), Some(Duration::ZERO));
+    assert_eq!(guard.set_lease(LONG).unwrap_err(), lost);
 }
 
 async fn one_of_zero_is_refused(env: &Env) {
     let mutex = env.mutex().await;
-    let error = within("the answer", mutex.acquire_for(SOON, Duration::ZERO)).await.unwrap_err();
+    let error = within("the answer", mutex.acquire_with_lease(SOON, Duration::ZERO)).await.unwrap_err();
     assert!(matches!(&error, AcquireError::InvalidLease { path, .. } if *path == env.lock_path()), "{error}");
     assert!(!error.is_retryable());
     assert!(env.stat(&env.lock_path()).await.is_none(), "not even the directory");

@@ -43,22 +43,22 @@ outlives! {
     "src/lock.rs": InterProcessReadLock, InterProcessWriteLock => try_lock();
     "src/lock.rs": InterProcessMutex, InterProcessFairLock, InterProcessReadLock => acquire(SOON);
     "src/lock.rs": InterProcessMutex, InterProcessFairLock => acquire_until(Instant::now());
-    "src/lock.rs": InterProcessMutex, InterProcessWriteLock => acquire_for(SOON, SOON);
+    "src/lock.rs": InterProcessMutex, InterProcessWriteLock => acquire_with_lease(SOON, SOON);
     "src/fair_lock.rs": InterProcessFairLock => enqueue();
     "src/multi_lock.rs": InterProcessMultiLock => lock();
     "src/multi_lock.rs": InterProcessMultiLock => try_lock();
     "src/multi_lock.rs": InterProcessMultiLock => acquire(SOON);
     "src/multi_lock.rs": InterProcessMultiLock => acquire_until(Instant::now());
-    "src/multi_lock.rs": InterProcessMultiLock => acquire_for(SOON, SOON);
+    "src/multi_lock.rs": InterProcessMultiLock => acquire_with_lease(SOON, SOON);
     "src/multi_lock.rs": MultiLockGuard => lost();
     "src/multi_lock.rs": MultiLockGuard => revoked();
     "src/multi_lock.rs": MultiLockGuard => release();
     "src/semaphore.rs": InterProcessSemaphore => acquire(SOON);
     "src/semaphore.rs": InterProcessSemaphore => acquire_until(Instant::now());
-    "src/semaphore.rs": InterProcessSemaphore => acquire_for(SOON, SOON);
+    "src/semaphore.rs": InterProcessSemaphore => acquire_with_lease(SOON, SOON);
     "src/semaphore.rs": InterProcessSemaphore => acquire_many(2, SOON);
     "src/semaphore.rs": InterProcessSemaphore => acquire_many_until(2, Instant::now());
-    "src/semaphore.rs": InterProcessSemaphore => acquire_many_for(2, SOON, SOON);
+    "src/semaphore.rs": InterProcessSemaphore => acquire_many_with_lease(2, SOON, SOON);
     "src/semaphore.rs": InterProcessSemaphore => try_acquire();
     "src/semaphore.rs": InterProcessSemaphore => try_acquire_many(2);
     "src/semaphore.rs": SemaphorePermit => lost();
@@ -182,10 +182,10 @@ async fn multi_locks_are_made_of_any_iterator_of_locks() {
 /// Generic code that works under whatever it holds, and in a task.
 async fn worker<G: Guard>(guard: G) -> Result<G, Lost> {
     guard.while_held(tokio::task::yield_now()).await?;
-    assert!(guard.is_held() && guard.state() == LockState::Held && guard.remaining().is_none());
+    assert!(guard.is_held() && guard.state() == LockState::Held && guard.lease_remaining().is_none());
     assert!(guard.get_data("/none").await.unwrap().is_none());
-    guard.extend(SOON)?;
-    assert!(guard.remaining().is_some());
+    guard.set_lease(SOON)?;
+    assert!(guard.lease_remaining().is_some());
     Ok(guard)
 }
 

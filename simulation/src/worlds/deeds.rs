@@ -48,7 +48,7 @@ pub async fn while_held(
         3 => drop(world.read(grant).await),
         4 => {
             let lease = Duration::from_millis(rng.range(0, world.plan.timeout_ms()));
-            world.note("extended", "not extended", grant.held.extend(lease).unwrap_or(Ok(())));
+            world.note("extended", "not extended", grant.held.set_lease(lease).unwrap_or(Ok(())));
         }
         5 => match grant.held.reenter() {
             Some(Ok(other)) => {

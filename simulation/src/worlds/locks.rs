@@ -103,7 +103,7 @@ macro_rules! ways {
         let got = match call.way {
             Way::Acquire | Way::Enqueue(_) => lock.acquire(call.wait).await.map_err(Refused::from),
             Way::Try => lock.try_lock().await.map_err(Refused::from),
-            Way::Lease(lease) => lock.acquire_for(call.wait, lease).await.map_err(Refused::from),
+            Way::Lease(lease) => lock.acquire_with_lease(call.wait, lease).await.map_err(Refused::from),
             Way::DropAfter => timeout(call.wait, lock.lock()).await.ok()?.map_err(Refused::from),
             Way::DropAtPoll(times) => polled(times, lock.lock()).await?.map_err(Refused::from),
         };
@@ -214,7 +214,7 @@ impl Lock {
                     }
                     Way::Try => semaphore.try_acquire_many(n).await.map_err(Refused::from),
                     Way::Lease(lease) => {
-                        semaphore.acquire_many_for(n, wait, lease).await.map_err(Refused::from)
+                        semaphore.acquire_many_with_lease(n, wait, lease).await.map_err(Refused::from)
                     }
                     Way::DropAfter => timeout(wait, all).await.ok()?.map_err(Refused::from),
                     Way::DropAtPoll(times) => polled(times, all).await?.map_err(Refused::from),

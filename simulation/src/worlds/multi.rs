@@ -49,7 +49,7 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
         0 | 1 => lock.try_lock().await.map_err(Refused::from),
         2 => {
             let lease = Duration::from_millis(rng.range(1, plan.timeout_ms()));
-            lock.acquire_for(wait, lease).await.map_err(Refused::from)
+            lock.acquire_with_lease(wait, lease).await.map_err(Refused::from)
         }
         3 => match timeout(wait, lock.lock()).await {
             Ok(got) => got.map_err(Refused::from),

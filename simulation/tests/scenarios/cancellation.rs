@@ -441,7 +441,7 @@ async fn cut_at_every_point() {
 async fn with_a_lease_at_every_point() {
     for point in Point::ALL {
         let mut scene = Scene::set(point).await;
-        let attempt = ByHand::new(scene.mutex.acquire_for(SOON, LONG)).start();
+        let attempt = ByHand::new(scene.mutex.acquire_with_lease(SOON, LONG)).start();
         scene.reached().await;
         drop(attempt);
         scene.let_go();
@@ -452,7 +452,7 @@ async fn with_a_lease_at_every_point() {
                 continue;
             }
             let mut scene = Scene::set(point).await;
-            let attempt = tokio::spawn(scene.mutex.acquire_for(SOON, LONG));
+            let attempt = tokio::spawn(scene.mutex.acquire_with_lease(SOON, LONG));
             scene.reached().await;
             match expires {
                 true => scene.expire().await,
@@ -471,7 +471,7 @@ async fn with_a_lease_at_every_point() {
 async fn forgotten_with_a_lease_at_every_point() {
     for point in Point::ALL {
         let mut scene = Scene::set(point).await;
-        let attempt = ByHand::new(scene.mutex.acquire_for(SOON, Duration::from_millis(50))).start();
+        let attempt = ByHand::new(scene.mutex.acquire_with_lease(SOON, Duration::from_millis(50))).start();
         scene.reached().await;
         scene.let_go();
         scene.clear_the_way().await;

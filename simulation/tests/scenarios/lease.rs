@@ -69,7 +69,7 @@ async fn granted_unseen<F: Future>(server: &Server, client: &Client, call: F) ->
 /// A lock whose lease begins when its caller has it: one that is over before is asked for again.
 async fn leased(client: &Client) -> LockGuard {
     let guard = within("the grant", mutex(client).lock()).await.unwrap();
-    guard.extend(LEASE).unwrap();
+    guard.set_lease(LEASE).unwrap();
     guard
 }
 
@@ -97,7 +97,7 @@ async fn lease_shorter_than_work() {
     // The release, when it comes to the server.
     let release = server.hold_request(deletion(&a));
     let asked = Instant::now();
-    let first = within("the first grant", mutex(&a).acquire_for(SOON, lease)).await.unwrap();
+    let first = within("the first grant", mutex(&a).acquire_with_lease(SOON, lease)).await.unwrap();
     let (first_node, first_token) = (first.node(), first.fencing_token());
     let second = tokio::spawn(mutex(&b).lock());
     let told = ByHand::new(first.lost()).start();
@@ -131,20 +131,20 @@ async fn every_kind_of_lock_has_leases() {
     let server = start();
     let client = calm(&server).await;
     for lock in all_kinds(&client) {
-        let guard = within("the grant", lock.acquire_for(SOON, LONG)).await.unwrap();
-        let left = guard.remaining().unwrap();
+        let guard = within("the grant", lock.acquire_with_lease(SOON, LONG)).await.unwrap();
+        let left = guard.lease_remaining().unwrap();
         assert!(left <= LONG && left > LONG / 2, "{left:?}");
         assert!(lock.is_acquired_in_this_process());
         within("the release", guard.release()).await.unwrap();
 
-        let guard = within("the grant", lock.acquire_for(SOON, LEASE)).await.unwrap();
+        let guard = within("the grant", lock.acquire_with_lease(SOON, LEASE)).await.unwrap();
         let node = guard.node();
         let changed = within("the change", guard.state_changed(LockState::Held)).await;
         assert_eq!(changed, LockState::Lost(LostReason::LeaseOver));
         let lost = within("the loss", guard.lost()).await;
         assert_eq!((lost.reason(), lost.path()), (LostReason::LeaseOver, lock.path()));
         assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
-        assert_eq!(guard.remaining(), Some(Duration::ZERO));
+        assert_eq!(guard.lease_remaining(), Some(Duration::ZERO));
         assert!(!guard.is_held() && !lock.is_acquired_in_this_process());
         assert_eq!(guard.reenter().unwrap_err().reason(), LostReason::LeaseOver);
         until(&server, "the end of the node", move |view| !view.exists(&node)).await;
@@ -158,7 +158,8 @@ async fn a_lease_of_zero_is_refused_and_nothing_is_sent() {
     server.reset_counters();
     for lock in all_kinds(&client) {
         for wait in [Duration::ZERO, SOON, Duration::MAX] {
-            let error = within("the answer", lock.acquire_for(wait, Duration::ZERO)).await.unwrap_err();
+            let error =
+                within("the answer", lock.acquire_with_lease(wait, Duration::ZERO)).await.unwrap_err();
             assert!(
                 matches!(&error, AcquireError::InvalidLease { path, .. } if path == lock.path()),
                 "{error}"
@@ -178,11 +179,11 @@ async fn an_extension_of_zero_ends_the_lock() {
     let client = calm(&server).await;
     for lease in [None, Some(LONG)] {
         let guard = match lease {
-            Some(lease) => within("the grant", mutex(&client).acquire_for(SOON, lease)).await.unwrap(),
+            Some(lease) => within("the grant", mutex(&client).acquire_with_lease(SOON, lease)).await.unwrap(),
             None => within("the grant", mutex(&client).lock()).await.unwrap(),
         };
         let lost = ByHand::new(guard.lost()).start();
-        assert_over(&guard.extend(Duration::ZERO).unwrap_err());
+        assert_over(&guard.set_lease(Duration::ZERO).unwrap_err());
         lost.woken().await;
         assert_over(&within("the loss", guard.lost()).await);
         until_free(&server).await;
@@ -196,17 +197,17 @@ async fn a_lease_that_is_too_long_is_none() {
     let server = start();
     let client = calm(&server).await;
     for lease in [NONE, Duration::MAX] {
-        let guard = within("the grant", mutex(&client).acquire_for(SOON, lease)).await.unwrap();
-        assert_eq!(guard.remaining(), None);
-        guard.extend(LONG).unwrap();
-        assert!(guard.remaining().is_some());
-        guard.extend(lease).unwrap();
-        assert_eq!((guard.remaining(), guard.state()), (None, LockState::Held));
+        let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, lease)).await.unwrap();
+        assert_eq!(guard.lease_remaining(), None);
+        guard.set_lease(LONG).unwrap();
+        assert!(guard.lease_remaining().is_some());
+        guard.set_lease(lease).unwrap();
+        assert_eq!((guard.lease_remaining(), guard.state()), (None, LockState::Held));
         guard.release().await.unwrap();
     }
     let year = NONE - Duration::from_secs(1);
-    let guard = within("the grant", mutex(&client).acquire_for(Duration::MAX, year)).await.unwrap();
-    assert!(guard.remaining() > Some(year - SOON));
+    let guard = within("the grant", mutex(&client).acquire_with_lease(Duration::MAX, year)).await.unwrap();
+    assert!(guard.lease_remaining() > Some(year - SOON));
     guard.release().await.unwrap();
 }
 
@@ -214,13 +215,14 @@ async fn a_lease_that_is_too_long_is_none() {
 async fn a_busy_lock_is_not_waited_for_longer_than_asked() {
     let server = start();
     let (a, b) = (calm(&server).await, calm(&server).await);
-    let held = within("the grant", mutex(&a).acquire_for(SOON, LONG)).await.unwrap();
-    let at_once = within("the answer", mutex(&b).acquire_for(Duration::ZERO, LEASE)).await.unwrap_err();
-    let later = timed_out(async |wait| mutex(&b).acquire_for(wait, LEASE).await).await;
+    let held = within("the grant", mutex(&a).acquire_with_lease(SOON, LONG)).await.unwrap();
+    let at_once =
+        within("the answer", mutex(&b).acquire_with_lease(Duration::ZERO, LEASE)).await.unwrap_err();
+    let later = timed_out(async |wait| mutex(&b).acquire_with_lease(wait, LEASE).await).await;
     for error in [at_once, later] {
         assert!(matches!(error, AcquireError::TimedOut { ahead: 1, .. }), "{error}");
     }
-    let guard = within("another", fair(&a).acquire_for(Duration::ZERO, LEASE)).await.unwrap_err();
+    let guard = within("another", fair(&a).acquire_with_lease(Duration::ZERO, LEASE)).await.unwrap_err();
     assert!(matches!(guard, AcquireError::TimedOut { .. }), "{guard}");
     held.release().await.unwrap();
     assert_clean(&server, "timed out").await;
@@ -260,7 +262,7 @@ async fn the_wait_is_not_counted() {
     let (a, b) = (calm(&server).await, calm(&server).await);
     let held = within("the grant", mutex(&a).lock()).await.unwrap();
     let lease = PATIENT;
-    let attempt = tokio::spawn(mutex(&b).acquire_for(SOON, lease));
+    let attempt = tokio::spawn(mutex(&b).acquire_with_lease(SOON, lease));
     until(&server, "the waiter", |view| view.children(DIRECTORY).len() == 2).await;
     let node = queue(&server).pop().unwrap();
     // Time has to pass: longer than the lease.
@@ -268,7 +270,7 @@ async fn the_wait_is_not_counted() {
     held.release().await.unwrap();
     let guard = granted(attempt).await;
     assert_eq!(guard.node(), node);
-    assert!(guard.remaining() > Some(Duration::ZERO));
+    assert!(guard.lease_remaining() > Some(Duration::ZERO));
     assert_over(&within("the loss", guard.lost()).await);
     assert_clean(&server, "after a wait").await;
 }
@@ -278,30 +280,30 @@ async fn a_lease_is_set_moved_and_taken_away() {
     let server = start();
     let client = calm(&server).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
-    assert_eq!(guard.remaining(), None);
+    assert_eq!(guard.lease_remaining(), None);
     let barrier = Barrier::new(&client).await;
     server.reset_counters();
     // Longer: past the first end nothing happens.
-    guard.extend(PATIENT).unwrap();
+    guard.set_lease(PATIENT).unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
-    guard.extend(LONG).unwrap();
+    guard.set_lease(LONG).unwrap();
     never_for(PATIENT + LEASE, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
     assert!(lost.poll().is_pending() && guard.is_held());
     // None.
-    guard.extend(PATIENT).unwrap();
-    guard.extend(NONE).unwrap();
+    guard.set_lease(PATIENT).unwrap();
+    guard.set_lease(NONE).unwrap();
     never_for(PATIENT + LEASE, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
     assert!(lost.poll().is_pending() && guard.is_held());
     barrier.pass().await;
     assert_eq!(server.counters().total_requests(), 0, "it costs no request");
     // Shorter.
-    guard.extend(LONG).unwrap();
-    guard.extend(LEASE).unwrap();
+    guard.set_lease(LONG).unwrap();
+    guard.set_lease(LEASE).unwrap();
     lost.woken().await;
     let Poll::Ready(lost) = lost.poll() else { panic!("woken by another change") };
     assert_over(&lost);
     until_free(&server).await;
-    assert_over(&guard.extend(LONG).unwrap_err());
+    assert_over(&guard.set_lease(LONG).unwrap_err());
     assert_released_too_late(guard.release().await);
 }
 
@@ -318,7 +320,7 @@ async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
     for _ in 0..9 {
         let guard = within("the grant", mutex(&client).lock()).await.unwrap();
         let begun = Instant::now();
-        guard.extend(LEASE).unwrap();
+        guard.set_lease(LEASE).unwrap();
         until_free(&server).await;
         let log = logged(&server, session(&client), Op::Delete, LogKind::Arrived);
         let arrived = log.last().unwrap();
@@ -335,7 +337,7 @@ async fn a_grant_that_is_never_taken_is_over_too() {
     let server = start();
     let (a, b) = (calm(&server).await, calm(&server).await);
     let lease = PATIENT;
-    let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(SOON, lease)).await;
+    let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_with_lease(SOON, lease)).await;
     let first = queue(&server);
     let other = granted(tokio::spawn(mutex(&b).lock())).await;
     // What is polled now is not handed a lock that is lost, and goes on.
@@ -353,7 +355,7 @@ async fn a_grant_that_is_never_taken_is_over_too() {
     drop(guard);
 
     // One that does not wait for others has no time to go on in.
-    let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(Duration::ZERO, lease)).await;
+    let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_with_lease(Duration::ZERO, lease)).await;
     granted(tokio::spawn(mutex(&b).lock())).await.release().await.unwrap();
     let Poll::Ready(Err(error)) = attempt.poll() else { panic!("handed out after its lease") };
     assert!(matches!(&error, AcquireError::LeaseOver { path, .. } if path == DIRECTORY), "{error}");
@@ -366,18 +368,18 @@ async fn a_grant_that_is_never_taken_is_over_too() {
 async fn a_call_that_is_dropped_leaves_nothing() {
     let server = start();
     let (a, b) = (calm(&server).await, calm(&server).await);
-    drop(mutex(&a).acquire_for(SOON, LONG));
+    drop(mutex(&a).acquire_with_lease(SOON, LONG));
     let created = server.hold_reply(Match::op(Op::Create).session(session(&a)));
-    let attempt = ByHand::new(mutex(&a).acquire_for(SOON, LONG)).start();
+    let attempt = ByHand::new(mutex(&a).acquire_with_lease(SOON, LONG)).start();
     within("the create", created.wait_hit()).await;
     drop(attempt);
     created.release();
     a.flush(SOON).await.unwrap();
     assert_eq!(queue(&server), [""; 0]);
-    let attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(SOON, LONG)).await;
+    let attempt = granted_unseen(&server, &a, mutex(&a).acquire_with_lease(SOON, LONG)).await;
     drop(attempt);
     granted(tokio::spawn(mutex(&b).lock())).await.release().await.unwrap();
-    let attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(SOON, LEASE)).await;
+    let attempt = granted_unseen(&server, &a, mutex(&a).acquire_with_lease(SOON, LEASE)).await;
     until_free(&server).await;
     drop(attempt);
     a.flush(SOON).await.unwrap();
@@ -389,7 +391,7 @@ async fn a_call_that_is_dropped_leaves_nothing() {
 async fn a_release_in_time_is_a_release() {
     let server = start();
     let client = calm(&server).await;
-    let guard = within("the grant", mutex(&client).acquire_for(SOON, PATIENT)).await.unwrap();
+    let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, PATIENT)).await.unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
     // Held back, so that the lease is over before the node is gone.
     let gate = server.hold_request(deletion(&client));
@@ -409,12 +411,12 @@ async fn a_release_in_time_is_a_release() {
 async fn shares_of_a_hold_share_its_lease() {
     let server = start();
     let client = calm(&server).await;
-    let guard = within("the grant", mutex(&client).acquire_for(SOON, LONG)).await.unwrap();
+    let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, LONG)).await.unwrap();
     let share = guard.reenter().unwrap();
-    assert!(share.remaining() > Some(LONG / 2));
-    guard.extend(LONG / 2).unwrap();
-    assert!(share.remaining() <= Some(LONG / 2));
-    share.extend(LEASE).unwrap();
+    assert!(share.lease_remaining() > Some(LONG / 2));
+    guard.set_lease(LONG / 2).unwrap();
+    assert!(share.lease_remaining() <= Some(LONG / 2));
+    share.set_lease(LEASE).unwrap();
     let (first, second) = within("the loss", async { tokio::join!(guard.lost(), share.lost()) }).await;
     assert_over(&first);
     assert_over(&second);
@@ -432,7 +434,7 @@ async fn a_lock_that_is_over_gives_its_place_up() {
     let server = start();
     let client = calm(&server).await;
     let lock = narrow(&client, 1);
-    let first = within("the grant", lock.acquire_for(SOON, LEASE)).await.unwrap();
+    let first = within("the grant", lock.acquire_with_lease(SOON, LEASE)).await.unwrap();
     let second = within("the next grant", lock.lock()).await.unwrap();
     assert!(!first.is_held() && second.is_held());
     assert!(second.fencing_token() > first.fencing_token());
@@ -492,7 +494,7 @@ async fn a_create_without_an_answer_is_granted_with_its_lease() {
     let server = start();
     let client = calm(&server).await;
     let fault = server.drop_reply(Match::op(Op::Create).session(session(&client)), Loss::Reset);
-    let guard = within("the grant", mutex(&client).acquire_for(SOON, PATIENT)).await.unwrap();
+    let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, PATIENT)).await.unwrap();
     within("the fault", fault.wait_hit()).await;
     assert_eq!(queue(&server), [&*guard.node()]);
     assert_over(&within("the loss", guard.lost()).await);
@@ -508,7 +510,7 @@ async fn an_end_without_a_connection_is_told_and_made_up_for() {
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     server.refuse_connections(true);
     assert!(server.cut(id, Cut::Reset));
-    guard.extend(LEASE).unwrap();
+    guard.set_lease(LEASE).unwrap();
     assert_over(&within("the loss", guard.lost()).await);
     assert!(server.exists(&guard.node()));
     assert_released_too_late(within("the answer", guard.release()).await);
@@ -523,16 +525,16 @@ async fn an_end_without_a_connection_is_told_and_made_up_for() {
 async fn a_lease_does_not_outlive_the_session() {
     let server = start();
     let client = calm(&server).await;
-    let guard = within("the grant", mutex(&client).acquire_for(SOON, LONG)).await.unwrap();
+    let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, LONG)).await.unwrap();
     assert!(server.expire_session(session(&client)));
     let lost = within("the loss", guard.lost()).await;
     assert_eq!(lost.reason(), LostReason::SessionExpired);
-    assert_eq!(guard.remaining(), Some(Duration::ZERO));
-    assert_eq!(guard.extend(LONG).unwrap_err(), lost);
+    assert_eq!(guard.lease_remaining(), Some(Duration::ZERO));
+    assert_eq!(guard.set_lease(LONG).unwrap_err(), lost);
     assert_eq!(guard.state(), LockState::Lost(LostReason::SessionExpired));
 
     // Nor does its end say anything about a lock that is lost already.
-    let next = within("the next session", mutex(&client).acquire_for(SOON, PATIENT)).await.unwrap();
+    let next = within("the next session", mutex(&client).acquire_with_lease(SOON, PATIENT)).await.unwrap();
     client.close().await.unwrap();
     assert_eq!(within("the loss", next.lost()).await.reason(), LostReason::Closed);
     never_for(PATIENT + LEASE, &server, "a node", |view| !view.children(DIRECTORY).is_empty()).await;
@@ -552,10 +554,15 @@ async fn a_release_that_is_refused_is_reported() {
     assert_released_too_late(guard.release().await);
     let flushed = client.flush(SOON).await.unwrap_err();
     assert!(matches!(&flushed, ReleaseError::Refused { node: left, .. } if *left == node), "{flushed}");
-    let error = within("the answer", mutex(&client).acquire_for(SOON, LEASE)).await.unwrap_err();
+    let error = within("the answer", mutex(&client).acquire_with_lease(SOON, LEASE)).await.unwrap_err();
     assert!(matches!(error, AcquireError::Orphaned { .. }), "{error}");
     fault.remove();
-    within("the grant", mutex(&client).acquire_for(SOON, LONG)).await.unwrap().release().await.unwrap();
+    within("the grant", mutex(&client).acquire_with_lease(SOON, LONG))
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// It keeps what is left of the lease, as a writer and as a reader.
@@ -564,16 +571,16 @@ async fn a_conversion_keeps_the_lease() {
     let server = start();
     let client = calm(&server).await;
     let lock = read_write::lock(&client);
-    let writer = within("the grant", lock.write_lock().acquire_for(SOON, LONG)).await.unwrap();
+    let writer = within("the grant", lock.write_lock().acquire_with_lease(SOON, LONG)).await.unwrap();
     let share = writer.read().unwrap();
-    assert!(share.remaining() > Some(LONG / 2));
+    assert!(share.lease_remaining() > Some(LONG / 2));
     drop(share);
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
-    let left = reader.remaining().unwrap();
+    let left = reader.lease_remaining().unwrap();
     assert!(left < LONG && left > LONG / 2, "{left:?}");
     let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    assert!(writer.remaining().unwrap() < left);
-    writer.extend(PATIENT).unwrap();
+    assert!(writer.lease_remaining().unwrap() < left);
+    writer.set_lease(PATIENT).unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     assert_over(&within("the loss", reader.lost()).await);
     until_free(&server).await;
@@ -600,14 +607,16 @@ async fn a_lease_that_is_over_during_a_conversion() {
         };
         let what = format!("downgrade: {downgrade}, answered: {answered}");
         let (gate, lost, converted): (_, Pin<Box<dyn Future<Output = Lost>>>, _) = if downgrade {
-            let writer = within("the grant", lock.write_lock().acquire_for(SOON, PATIENT)).await.unwrap();
+            let writer =
+                within("the grant", lock.write_lock().acquire_with_lease(SOON, PATIENT)).await.unwrap();
             let (gate, lost) = (gate(Op::Multi), writer.lost());
             let failed = tokio::spawn(async {
                 writer.downgrade().await.err().map(|error| error.reason().to_string())
             });
             (gate, Box::pin(lost), failed)
         } else {
-            let reader = within("the grant", lock.read_lock().acquire_for(SOON, PATIENT)).await.unwrap();
+            let reader =
+                within("the grant", lock.read_lock().acquire_with_lease(SOON, PATIENT)).await.unwrap();
             let (gate, lost) = (gate(Op::Create), reader.lost());
             let failed = tokio::spawn(async {
                 reader.try_upgrade().await.err().map(|error| error.reason().to_string())
@@ -633,7 +642,7 @@ async fn a_fair_lock_is_not_handed_over_after_its_lease() {
     for in_time in [true, false] {
         let server = start();
         let client = calm(&server).await;
-        let holder = within("the grant", fair(&client).acquire_for(SOON, LONG)).await.unwrap();
+        let holder = within("the grant", fair(&client).acquire_with_lease(SOON, LONG)).await.unwrap();
         let next = tokio::spawn(fair(&client).lock());
         until(&server, "the next in line", |view| view.children(DIRECTORY).len() == 2).await;
         // With these answers the attempt has those to its create and its list.
@@ -643,7 +652,7 @@ async fn a_fair_lock_is_not_handed_over_after_its_lease() {
         if in_time {
             holder.release().await.unwrap();
         } else {
-            holder.extend(LEASE).unwrap();
+            holder.set_lease(LEASE).unwrap();
             assert_over(&within("the loss", holder.lost()).await);
         }
         let guard = granted(next).await;
@@ -672,7 +681,7 @@ async fn a_transaction_under_way_is_committed_before_the_release() {
     let commit = async { guard.transaction().set_data("/data", b"1", None).commit().await };
     let told = async {
         within("the transaction", gate.wait_hit()).await;
-        guard.extend(LEASE).unwrap();
+        guard.set_lease(LEASE).unwrap();
         assert_over(&within("the loss", lost).await);
         gate.release();
     };
@@ -704,11 +713,11 @@ async fn each_of_many_ends_by_itself() {
     let set = Instant::now();
     for (number, guard) in (0_u32..).zip(&guards) {
         // 7 has no divisor in common with 40.
-        guard.extend(PATIENT + Duration::from_millis(5) * (number * 7 % 40)).unwrap();
+        guard.set_lease(PATIENT + Duration::from_millis(5) * (number * 7 % 40)).unwrap();
     }
     let kept = guards.split_off(30);
     for guard in &kept {
-        guard.extend(LONG).unwrap();
+        guard.set_lease(LONG).unwrap();
     }
     let mut told = tokio::task::JoinSet::new();
     for (number, guard) in (0_u32..).zip(&guards) {

@@ -664,12 +664,13 @@ async fn a_lease_that_is_over_returns_all_permits_of_its_value() {
     let semaphore = semaphore(&client, 6);
     let none_left = |what| until(&server, what, |view| view.children(LEASES).is_empty());
     let three = acquired(&semaphore, 3).await;
-    assert_eq!(three.extend(Duration::ZERO).unwrap_err().reason(), LostReason::LeaseOver);
+    assert_eq!(three.set_lease(Duration::ZERO).unwrap_err().reason(), LostReason::LeaseOver);
     within("the returns", client.flush(SOON)).await.unwrap();
     none_left("the return of three by hand").await;
     // Of several that were merged, the first that is over ends all.
     let mut merged = acquired(&semaphore, 2).await;
-    let short = within("the permit", semaphore.acquire_for(SOON, Duration::from_secs(1))).await.unwrap();
+    let short =
+        within("the permit", semaphore.acquire_with_lease(SOON, Duration::from_secs(1))).await.unwrap();
     merged.merge(short).unwrap();
     assert_eq!(within("the end", merged.lost()).await.reason(), LostReason::LeaseOver);
     none_left("the return of what was merged").await;
