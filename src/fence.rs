@@ -27,19 +27,19 @@ use crate::token::{FencingToken, ReadToken, Token};
 ///
 /// let gate = FenceGate::new();
 /// let (older, newer) = (FencingToken::from_parts(7, 0), FencingToken::from_parts(9, 0));
-/// gate.check(older)?;
-/// gate.check(newer)?;
-/// gate.check(newer)?;
+/// gate.admit(older)?;
+/// gate.admit(newer)?;
+/// gate.admit(newer)?;
 /// // The first holder was paused, and continues too late.
-/// assert_eq!(gate.check(older).unwrap_err().highest(), Token::Write(newer));
+/// assert_eq!(gate.admit(older).unwrap_err().highest(), Token::Write(newer));
 ///
 /// // Readers that hold the lock together arrive in any order.
 /// let (one, two) = (ReadToken::from_parts(11, 0), ReadToken::from_parts(12, 0));
-/// gate.check(two)?;
-/// gate.check(one)?;
+/// gate.admit(two)?;
+/// gate.admit(one)?;
 /// // Now the second holder is late as well.
-/// assert_eq!(gate.check(newer).unwrap_err().highest(), Token::Read(two));
-/// # Ok::<(), zookeeper_recipes::Fenced>(())
+/// assert_eq!(gate.admit(newer).unwrap_err().highest(), Token::Read(two));
+/// # Ok::<(), zookeeper_recipes::StaleToken>(())
 /// ```
 ///
 /// # In SQL
@@ -138,7 +138,7 @@ impl FenceGate {
     /// Takes the token of any guard: [`FencingToken`], [`ReadToken`] or [`Token`].
     ///
     /// # Errors
-    /// [`Fenced`] if a greater token has been seen: of a writer, or, if `token` is a writer's, also of a
+    /// [`StaleToken`] if a greater token has been seen: of a writer, or, if `token` is a writer's, also of a
     /// reader.
     ///
     /// # Examples
@@ -154,16 +154,16 @@ impl FenceGate {
     ///
     /// let guard = mutex.lock().await?;
     /// let token = guard.fencing_token();
-    /// gate.check(token)?;
+    /// gate.admit(token)?;
     /// guard.release().await?;
     ///
     /// let guard = mutex.lock().await?;
-    /// gate.check(guard.fencing_token())?;
-    /// assert!(gate.check(token).is_err()); // of the former holder
+    /// gate.admit(guard.fencing_token())?;
+    /// assert!(gate.admit(token).is_err()); // of the former holder
     /// # Ok(())
     /// # }
     /// ```
-    pub fn check(&self, token: impl Into<Token>) -> Result<(), Fenced> {
+    pub fn admit(&self, token: impl Into<Token>) -> Result<(), StaleToken> {
         let token = token.into();
         let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
         let older = |than: Option<Token>| than.filter(|than| numbers(*than) > numbers(token));
@@ -173,7 +173,7 @@ impl FenceGate {
             Token::Read(_) => write,
         };
         if let Some(highest) = fence {
-            return Err(Fenced { token, highest });
+            return Err(StaleToken { token, highest });
         }
         match token {
             Token::Write(token) => highest.write = Some(token),
@@ -188,17 +188,17 @@ fn numbers(token: Token) -> (i64, u64) {
     (token.zxid(), token.counter())
 }
 
-/// Error of [`FenceGate::check`]: the resource has seen a greater token, so the lock was lost.
+/// Error of [`FenceGate::admit`]: the resource has seen a greater token, so the lock was lost.
 ///
 /// ```
-/// use zookeeper_recipes::{FenceGate, Fenced, FencingToken, Token};
+/// use zookeeper_recipes::{FenceGate, FencingToken, StaleToken, Token};
 ///
 /// let gate = FenceGate::new();
 /// let (older, newer) = (FencingToken::from_parts(7, 0), FencingToken::from_parts(9, 0));
-/// gate.check(newer)?;
-/// let error: Fenced = gate.check(older).unwrap_err();
+/// gate.admit(newer)?;
+/// let error: StaleToken = gate.admit(older).unwrap_err();
 /// assert_eq!((error.token(), error.highest()), (Token::Write(older), Token::Write(newer)));
-/// # Ok::<(), Fenced>(())
+/// # Ok::<(), StaleToken>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
@@ -208,7 +208,7 @@ fn numbers(token: Token) -> (i64, u64) {
     shown(*highest),
     kind(highest)
 )]
-pub struct Fenced {
+pub struct StaleToken {
     token: Token,
     highest: Token,
 }
@@ -225,7 +225,7 @@ fn kind(token: &Token) -> &'static str {
     }
 }
 
-impl Fenced {
+impl StaleToken {
     /// Returns the token that was refused.
     #[must_use]
     pub fn token(&self) -> Token {

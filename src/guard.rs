@@ -634,7 +634,7 @@ impl<M: Mode> LockGuard<M> {
     ///
     /// A [`FencingToken`](crate::FencingToken) of a mutex, a fair lock or a write lock, a
     /// [`ReadToken`](crate::ReadToken) of a read lock, and a [`Token`](crate::Token), which is either, of an
-    /// [`AnyGuard`]. [`FenceGate::check`](crate::FenceGate::check) takes each.
+    /// [`AnyGuard`]. [`FenceGate::admit`](crate::FenceGate::admit) takes each.
     ///
     /// # Examples
     /// ```

@@ -37,7 +37,7 @@ use crate::transaction::{Stored, Transaction, get_data_in};
 /// The same as the holder of a lock ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)): a
 /// term is over once the last renewal of the session is two thirds of the session timeout old, before the
 /// servers let another lead. A process that was paused for longer goes on where it was, so pass the
-/// [term](Leadership::term), which is a fencing token, to whatever the leader writes to.
+/// [fencing token](Leadership::fencing_token) of its term to whatever the leader writes to.
 ///
 /// # Examples
 /// ```
@@ -51,7 +51,7 @@ use crate::transaction::{Stored, Transaction, get_data_in};
 /// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
 /// loop {
 ///     let leadership = latch.leadership().await?;
-///     match leadership.while_held(schedule(leadership.term())).await {
+///     match leadership.while_held(schedule(leadership.fencing_token())).await {
 ///         Ok(()) => break,
 ///         Err(lost) => eprintln!("no longer the leader: {lost}"), // the latch has joined again
 ///     }
@@ -160,7 +160,7 @@ impl LeaderLatch {
     ///
     /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
     /// match tokio::time::timeout(Duration::from_secs(5), latch.leadership()).await {
-    ///     Ok(leadership) => println!("leads in term {}", leadership?.term()),
+    ///     Ok(leadership) => println!("leads with the token {}", leadership?.fencing_token()),
     ///     Err(_) => println!("another one leads"),
     /// }
     /// # assert!(latch.has_leadership());
@@ -179,7 +179,8 @@ impl LeaderLatch {
     /// Returns `true` if this participant leads, by the clock.
     ///
     /// Also while it is [`Suspended`](LeadershipState::Suspended). The answer is advisory: the leadership may
-    /// be lost a moment later, and only the [term](Leadership::term) protects what the leader writes to.
+    /// be lost a moment later, and only the [token](Leadership::fencing_token) of its term protects what the
+    /// leader writes to.
     ///
     /// # Examples
     /// ```
@@ -228,7 +229,7 @@ impl LeaderLatch {
     ///     // Ends after `Closed`.
     ///     while let Some(state) = states.changed().await {
     ///         match state {
-    ///             LeadershipState::Leader(term) => println!("leads in term {term}"),
+    ///             LeadershipState::Leader(token) => println!("leads with the token {token}"),
     ///             state => println!("{state:?}"),
     ///         }
     ///     }
@@ -449,7 +450,7 @@ pub struct Leadership {
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the state: asking for it reads the clock, and may find the term over.
-        write!(f, "Leadership({}, {})", Quoted(self.path()), self.term())
+        write!(f, "Leadership({}, {})", Quoted(self.path()), self.fencing_token())
     }
 }
 
@@ -473,16 +474,16 @@ impl Leadership {
     /// // The session expires, and the latch joins again.
     /// # expired.await;
     /// let second = latch.leadership().await?;
-    /// assert!(second.term() > first.term());
+    /// assert!(second.fencing_token() > first.fencing_token());
     ///
     /// let store = FenceGate::new();
-    /// store.check(second.term())?;
-    /// assert!(store.check(first.term()).is_err());
+    /// store.admit(second.fencing_token())?;
+    /// assert!(store.admit(first.fencing_token()).is_err());
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn term(&self) -> FencingToken {
+    pub fn fencing_token(&self) -> FencingToken {
         self.term.token()
     }
 

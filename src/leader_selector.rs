@@ -18,8 +18,8 @@ use crate::token::FencingToken;
 
 /// An election whose leader runs one thing: [`lead`](Self::lead).
 ///
-/// One participant of all processes leads at a time, for one *term* after the other. The term is a fencing
-/// token, greater than that of every earlier term.
+/// One participant of all processes leads at a time, for one *term* after the other. Each term has a
+/// fencing token, greater than that of every earlier term.
 ///
 /// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same election:
 /// the leader holds an [`InterProcessMutex`](crate::InterProcessMutex) at the path of the election, by a node
@@ -38,9 +38,9 @@ use crate::token::FencingToken;
 ///
 /// let selector = LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?;
 /// let sent = selector
-///     .lead(|term| async move {
-///         // No other process is here. Pass `term` to the database with each write.
-///         println!("leads in term {term}");
+///     .lead(|token| async move {
+///         // No other process is here. Pass `token` to the database with each write.
+///         println!("leads with the token {token}");
 ///         42
 ///     })
 ///     .await?;
@@ -156,7 +156,7 @@ impl LeaderSelector {
     ///
     /// The work is dropped when the last renewal of the session is two thirds of the session timeout old,
     /// before another participant leads. A process that was paused for longer goes on where it was: pass the
-    /// term to whatever the work writes to ([`FenceGate`](crate::FenceGate)).
+    /// token to whatever the work writes to ([`FenceGate`](crate::FenceGate)).
     ///
     /// While no server answers, it goes on waiting. To be a participant again after the work has ended, call
     /// it again, in a loop: others lead in between.
@@ -179,7 +179,7 @@ impl LeaderSelector {
     ///
     /// let store = FenceGate::new(); // in the database
     /// let selector = LeaderSelector::new(&client, "/scheduler/leader")?;
-    /// selector.lead(async |term| store.check(term)).await??;
+    /// selector.lead(async |token| store.admit(token)).await??;
     /// # Ok(())
     /// # }
     /// ```
@@ -229,11 +229,11 @@ impl LeaderSelector {
     /// use zookeeper_recipes::LeaderSelector;
     ///
     /// let selector = LeaderSelector::new(&client, "/scheduler/leader")?;
-    /// let mut terms = Vec::new();
+    /// let mut tokens = Vec::new();
     /// selector
-    ///     .lead(|term| {
-    ///         terms.push(term);
-    ///         let is_first = terms.len() == 1;
+    ///     .lead(|token| {
+    ///         tokens.push(token);
+    ///         let is_first = tokens.len() == 1;
     ///         let selector = selector.clone();
     ///         async move {
     ///             if is_first {
@@ -243,7 +243,7 @@ impl LeaderSelector {
     ///         }
     ///     })
     ///     .await?;
-    /// assert!(terms[1] > terms[0]);
+    /// assert!(tokens[1] > tokens[0]);
     /// # Ok(())
     /// # }
     /// ```

@@ -164,7 +164,7 @@
 //! | `LeaderLatch.start()`, `await()` | [`LeaderLatch::start`], [`leadership`](LeaderLatch::leadership) |
 //! | `LeaderLatchListener` | [`LeaderLatch::watch_state`], [`Leadership::while_held`] |
 //! | `hasLeadership()`, `getLeader()`, `getParticipants()` | [`LeaderLatch::has_leadership`], [`leader`](LeaderLatch::leader), [`participants`](LeaderLatch::participants), and the same of a selector |
-//! | `getLastPathIsLeader()` | [`Leadership::term`], [`Leadership::transaction`] |
+//! | `getLastPathIsLeader()` | [`Leadership::fencing_token`], [`Leadership::transaction`] |
 //! | `PersistentNode` (ephemeral), `useProtection` | [`PersistentNode`], [`protected`](PersistentNodeBuilder::protected) |
 //! | `GroupMember`, its `PathChildrenCache` | [`GroupMember`], [`GroupMember::watch`] |
 //! | `LockInternals` and its driver | not public |
@@ -255,7 +255,7 @@ pub use error::{
     ServerFailure, ServerFailureKind, ServerFailures, SetPermitsError, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
-pub use fence::{FenceGate, Fenced};
+pub use fence::{FenceGate, StaleToken};
 pub use group_member::{GroupMember, GroupWatch};
 pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use guards::Guard;

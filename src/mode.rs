@@ -8,12 +8,12 @@
 //! # let server = zookeeper_test_server::Server::start()?;
 //! # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 //! use zookeeper_recipes::mode::Mode;
-//! use zookeeper_recipes::{FenceGate, Fenced, InterProcessMutex, InterProcessReadWriteLock, LockGuard};
+//! use zookeeper_recipes::{FenceGate, InterProcessMutex, InterProcessReadWriteLock, LockGuard, StaleToken};
 //!
 //! /// Lets the holder of any lock in.
-//! fn enter<M: Mode>(gate: &FenceGate, guard: &LockGuard<M>) -> Result<(), Fenced> {
+//! fn enter<M: Mode>(gate: &FenceGate, guard: &LockGuard<M>) -> Result<(), StaleToken> {
 //!     println!("{} is {:?}", guard.path(), guard.state());
-//!     gate.check(guard.fencing_token()) // of the type `M::Token`
+//!     gate.admit(guard.fencing_token()) // of the type `M::Token`
 //! }
 //!
 //! let gate = FenceGate::new();

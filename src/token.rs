@@ -325,7 +325,7 @@ token! {
 /// The fencing token of a guard whose kind is known only at run time ([`AnyGuard`](crate::AnyGuard)).
 ///
 /// It has no order: what a token is compared with depends on its kind
-/// ([`FenceGate::check`](crate::FenceGate::check)). As text it has its kind before the numbers: `write-9-0`
+/// ([`FenceGate::admit`](crate::FenceGate::admit)). As text it has its kind before the numbers: `write-9-0`
 /// or `read-9-0`.
 ///
 /// # Examples

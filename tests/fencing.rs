@@ -26,12 +26,12 @@ async fn a_paused_reader_is_refused_after_an_upgraded_writer() {
     let (a, b) = (connect(&server).await, connect(&server).await);
     let gate = FenceGate::new();
     let (one, two) = (read(&a).await, read(&b).await);
-    gate.check(one.fencing_token()).unwrap();
-    gate.check(two.fencing_token()).unwrap();
+    gate.admit(one.fencing_token()).unwrap();
+    gate.admit(two.fencing_token()).unwrap();
     pause_for_long(&server, &b).await;
     let writer = within("the upgrade", one.try_upgrade()).await.unwrap();
-    gate.check(writer.fencing_token()).unwrap();
-    let refused = gate.check(two.fencing_token()).unwrap_err();
+    gate.admit(writer.fencing_token()).unwrap();
+    let refused = gate.admit(two.fencing_token()).unwrap_err();
     assert_eq!(refused.token(), Token::Read(two.fencing_token()));
     assert_eq!(refused.highest(), Token::Write(writer.fencing_token()));
 }
@@ -42,13 +42,13 @@ async fn a_paused_writer_is_refused_beside_a_later_reader() {
     let (a, b) = (connect(&server).await, connect(&server).await);
     let gate = FenceGate::new();
     let writer = write(&a).await;
-    gate.check(writer.fencing_token()).unwrap();
+    gate.admit(writer.fencing_token()).unwrap();
     pause_for_long(&server, &a).await;
     let reader = read(&b).await;
-    gate.check(reader.fencing_token()).unwrap();
-    let refused = gate.check(writer.fencing_token()).unwrap_err();
+    gate.admit(reader.fencing_token()).unwrap();
+    let refused = gate.admit(writer.fencing_token()).unwrap_err();
     assert_eq!(refused.highest(), Token::Read(reader.fencing_token()));
-    gate.check(reader.fencing_token()).unwrap();
+    gate.admit(reader.fencing_token()).unwrap();
 }
 
 /// Each grant to write has a token of its own, above those of all contenders before.
@@ -61,8 +61,8 @@ async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
     let reader = read(&a).await;
     let later = read(&b).await;
     assert!(later.fencing_token() > reader.fencing_token());
-    gate.check(reader.fencing_token()).unwrap();
-    gate.check(later.fencing_token()).unwrap();
+    gate.admit(reader.fencing_token()).unwrap();
+    gate.admit(later.fencing_token()).unwrap();
     let before = server.children(DIRECTORY).len();
     let next = tokio::spawn(lock(&c).write_lock().lock());
     until(&server, "the writer", move |view| view.children(DIRECTORY).len() == before + 1).await;
@@ -72,23 +72,23 @@ async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
 
     let first = within("the upgrade", reader.try_upgrade()).await.unwrap();
     let (token, counter) = (first.fencing_token(), first.fencing_token().counter());
-    gate.check(token).unwrap();
+    gate.admit(token).unwrap();
     assert_eq!(counter, 1);
     // A downgrade keeps it; the next upgrade is another grant.
     let reader = within("the downgrade", first.downgrade()).await.unwrap();
     assert_eq!(reader.fencing_token(), ReadToken::from_parts(token.zxid(), token.counter()));
-    gate.check(reader.fencing_token()).unwrap();
+    gate.admit(reader.fencing_token()).unwrap();
     let second = within("the upgrade", reader.try_upgrade()).await.unwrap();
     assert!(second.fencing_token() > token);
-    gate.check(second.fencing_token()).unwrap();
-    assert!(gate.check(token).is_err());
+    gate.admit(second.fencing_token()).unwrap();
+    assert!(gate.admit(token).is_err());
     second.release().await.unwrap();
 
     let next = within("the writer", next).await.unwrap().unwrap();
-    gate.check(next.fencing_token()).unwrap();
+    gate.admit(next.fencing_token()).unwrap();
     next.release().await.unwrap();
     let last = within("the reader", last).await.unwrap().unwrap();
-    gate.check(last.fencing_token()).unwrap();
+    gate.admit(last.fencing_token()).unwrap();
 }
 
 /// The writer that it is to be below gives up before it can be asked for: those behind it have been waiting
@@ -110,10 +110,10 @@ async fn an_upgraded_writer_is_below_a_reader_whose_writer_has_gone() {
     until(&server, "the end of the writer", |view| view.children(DIRECTORY).len() == 3).await;
     question.release();
     let writer = within("the upgrade", upgrade).await.unwrap().unwrap();
-    resource.check(writer.fencing_token()).unwrap();
+    resource.admit(writer.fencing_token()).unwrap();
     writer.release().await.unwrap();
     let last = within("the reader", last).await.unwrap().unwrap();
-    resource.check(last.fencing_token()).unwrap();
+    resource.admit(last.fencing_token()).unwrap();
 }
 
 /// What kind of token a guard has stays with it on its way through `dyn`.
@@ -188,7 +188,7 @@ proptest! {
             let is_writer = |token: &Token| matches!(token, Token::Write(_));
             let mut before = passed.iter().filter(|other| is_writer(other) || is_writer(&token));
             let rule = before.all(|other| numbers(other) <= numbers(&token));
-            prop_assert_eq!(gate.check(token).is_ok(), rule, "{:?} after {:?}", token, passed);
+            prop_assert_eq!(gate.admit(token).is_ok(), rule, "{:?} after {:?}", token, passed);
             let statement = if is_writer(&token) { &writer } else { &reader };
             let counter = i64::try_from(token.counter()).unwrap();
             let changed = db.execute(statement, params!["sku-42", token.zxid(), counter]).unwrap();

@@ -147,7 +147,7 @@ async fn a_latch_has_curators_node() {
         let shown = server.node(&node).unwrap();
         assert_eq!(shown.data, data.as_bytes());
         assert_eq!(shown.ephemeral_owner, session(&client));
-        assert_eq!(leadership.term(), FencingToken::from_parts(shown.czxid, 0));
+        assert_eq!(leadership.fencing_token(), FencingToken::from_parts(shown.czxid, 0));
         latch.close().await.unwrap();
         drop(latch);
         // Of the same path with another id: the first is forgotten when its task has ended.
@@ -253,7 +253,7 @@ async fn leadership_goes_to_the_next_when_it_is_given_up() {
     let server = start();
     let (clients, [first, second], leadership) = pair(&server).await;
     assert!(first.has_leadership() && leadership.is_held() && !second.has_leadership());
-    assert_eq!(first.state(), LeadershipState::Leader(leadership.term()));
+    assert_eq!(first.state(), LeadershipState::Leader(leadership.fencing_token()));
     assert_eq!(second.state(), LeadershipState::Follower);
 
     // By a close ..
@@ -265,7 +265,7 @@ async fn leadership_goes_to_the_next_when_it_is_given_up() {
     let refused = leadership.while_held(async { panic!("not polled") }).await;
     assert_eq!(refused.unwrap_err().reason(), LostReason::GivenUp);
     let next = leads(&second).await;
-    assert!(next.term() > leadership.term());
+    assert!(next.fencing_token() > leadership.fencing_token());
     assert_eq!(first.state(), LeadershipState::Closed);
     let error = within("the answer", first.leadership()).await.unwrap_err();
     assert!(matches!(&error, LeadError::Left { path, .. } if path == PATH), "{error}");
@@ -279,7 +279,7 @@ async fn leadership_goes_to_the_next_when_it_is_given_up() {
     assert!(handle.has_leadership());
     drop(handle);
     let last = leads(&third).await;
-    assert!(last.term() > next.term());
+    assert!(last.fencing_token() > next.fencing_token());
     assert_eq!(within("the end", next.lost()).await.reason(), LostReason::GivenUp);
     drop(third);
     empty(&server).await;
@@ -522,7 +522,7 @@ async fn curator_202_the_node_of_a_lost_term_goes_although_the_session_lives() {
     assert!(!first.has_leadership() && server.exists(&leadership.node()));
     server.resume(id);
     let next = leads(&second).await;
-    assert!(next.term() > leadership.term());
+    assert!(next.fencing_token() > leadership.fencing_token());
     assert!(!server.exists(&leadership.node()));
     // Back in the election, at its end.
     queued(&server, 2).await;
@@ -538,7 +538,7 @@ async fn curator_171_a_leader_whose_node_is_deleted_is_told() {
     server.delete(&leadership.node()).unwrap();
     let next = leads(&second).await;
     assert_eq!(within("the loss", leadership.lost()).await.reason(), LostReason::NodeDeleted);
-    assert!(next.term() > leadership.term() && !first.has_leadership());
+    assert!(next.fencing_token() > leadership.fencing_token() && !first.has_leadership());
     // The transaction would not have waited for that.
     assert!(leadership.transaction().create("/scheduler/late", "").commit().await.is_err());
     next.transaction().create("/scheduler/mine", "").commit().await.unwrap();
@@ -605,7 +605,7 @@ async fn curator_653_a_list_from_before_the_own_node_was_deleted_makes_no_leader
     server.delete(&own).unwrap();
     gate.release();
     let next = leads(&second).await;
-    assert!(next.node() != own.as_str() && next.term() > leadership.term());
+    assert!(next.node() != own.as_str() && next.fencing_token() > leadership.fencing_token());
     assert_eq!(queue(&server), [next.node().as_str()]);
 }
 
@@ -619,14 +619,14 @@ async fn curator_696_a_leader_of_an_ended_session_joins_at_the_end() {
         assert!(server.expire_session(session(&client)));
         assert_eq!(within("the loss", leadership.lost()).await.reason(), LostReason::SessionExpired);
         let next = leads(&second).await;
-        assert!(next.term() > leadership.term());
+        assert!(next.fencing_token() > leadership.fencing_token());
         queued(&server, 2).await;
         assert_eq!(queue(&server)[0], next.node());
         assert!(!first.has_leadership() && second.has_leadership());
     }
     second.close().await.unwrap();
     let again = leads(&first).await;
-    assert!(again.term() > leadership.term());
+    assert!(again.fencing_token() > leadership.fencing_token());
     let owner = server.node(&again.node()).unwrap().ephemeral_owner;
     assert_eq!(owner, session(&client));
 }
@@ -653,7 +653,7 @@ async fn curator_724_an_election_whose_directory_vanishes_goes_on() {
     })
     .await
     .unwrap();
-    assert!(next.term() > leadership.term());
+    assert!(next.fencing_token() > leadership.fencing_token());
     assert_eq!(queue(&server)[0], next.node());
 }
 
@@ -841,7 +841,7 @@ async fn a_participant_outlasts_an_outage_that_is_longer_than_its_retries() {
     assert_pending!(waiting.poll());
     server.restart().unwrap();
     let next = within("the next term", waiting).await.unwrap();
-    assert!(next.term() > leadership.term());
+    assert!(next.fencing_token() > leadership.fencing_token());
     terms(&mut seen, 2).await;
     task.abort();
 }

@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use zookeeper_recipes::{
     Acl, AcquireError, Acquisition, AnyGuard, AtomicLongError, BuildError, CachedAtomicLong, Client,
     ClientBuilder, ConnectError, ConnectionState, ConversionError, ConversionFailure, Dialect,
-    DistributedAtomicLong, DistributedAtomicLongBuilder, DrainError, FenceGate, Fenced, FencingToken, Guard,
+    DistributedAtomicLong, DistributedAtomicLongBuilder, DrainError, FenceGate, FencingToken, Guard,
     Heartbeat, HoldWatch, Holding, InspectError, InterProcessFairLock, InterProcessFairLockBuilder,
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessMutexBuilder,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessSemaphore,
@@ -33,7 +33,7 @@ use zookeeper_recipes::{
     LockState, Lost, LostReason, Margin, MultiLockGuard, NodePath, NodeVersion, OnceBuilder, OnceError,
     OnceOutcome, OnceRecord, OnceRun, Parents, ParseTokenError, Permissions, QueuedLock, ReadError,
     ReadGuard, ReadToken, ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure,
-    ServerFailureKind, ServerFailures, SetPermitsError, StateWatch, Stored, Token, Transaction,
+    ServerFailureKind, ServerFailures, SetPermitsError, StaleToken, StateWatch, Stored, Token, Transaction,
     TransactionError, TryLockError, WriteGuard, mode, once,
 };
 use zookeeper_recipes::{BreakError, Contender, ContenderKind, Identity};
@@ -108,7 +108,7 @@ fn types_go_anywhere() {
     all!(error: AcquireError, BuildError, ConnectError, DrainError, InvalidPath, Lost, ReleaseError, RevokeError);
     all!(error: ParseTokenError);
     all!(free: Box<dyn Guard>);
-    all!(error: AtomicLongError, TransactionError, ReadError, OnceError, TryLockError, Fenced);
+    all!(error: AtomicLongError, TransactionError, ReadError, OnceError, TryLockError, StaleToken);
     all!(free: Contender, ContenderKind, Identity);
     all!(cloned: Contender, Identity);
     all!(copied: ContenderKind);
@@ -553,8 +553,8 @@ fn things_can_be_shown() {
     assert_eq!(Token::from(token).to_string(), "write-7-1");
     assert_eq!(FencingToken::from_parts(7, 1).to_string(), "7-1");
     let gate = FenceGate::new();
-    gate.check(ReadToken::from_parts(9, 0)).unwrap();
-    let fenced = gate.check(FencingToken::from_parts(7, 1)).unwrap_err();
+    gate.admit(ReadToken::from_parts(9, 0)).unwrap();
+    let fenced = gate.admit(FencingToken::from_parts(7, 1)).unwrap_err();
     assert_eq!(
         fenced.to_string(),
         "the fencing token 7-1 of a writer is older than 9-0 of a reader: the lock was given away in between"

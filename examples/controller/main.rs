@@ -10,7 +10,7 @@
 //! The first leader is killed (SIGKILL) in the middle of its work; when its session has expired, another
 //! leads. That one is stopped (SIGSTOP) right before a write, until a third one leads and has written. Then
 //! it is woken (SIGCONT), and goes on where it was: it writes. The store, a row of an SQLite database,
-//! compares the term, which is a fencing token, and refuses it. With `--no-fence` the store compares nothing:
+//! compares the fencing token of its term, and refuses it. With `--no-fence` the store compares nothing:
 //! the write of a former leader is taken over those of the present one.
 //!
 //! Two lead at once if one begins its work while that of another is under way. For a process that is killed

@@ -102,7 +102,7 @@ async fn lead(client: &Client, assignment: &Assignment, store: &Mutex<Store>) ->
             let latch = LeaderLatch::builder(client, path).id(id).start()?;
             let done = loop {
                 let leadership = latch.leadership().await?;
-                let work = work(leadership.term(), config, store, || leadership.is_held());
+                let work = work(leadership.fencing_token(), config, store, || leadership.is_held());
                 // A leader that has lost its term is in the election again.
                 if let Ok(done) = leadership.while_held(work).await {
                     break done;

@@ -91,7 +91,7 @@ impl Held {
         match self {
             Self::Lock(guard) => vec![Some((guard.fencing_token().zxid(), guard.fencing_token().counter()))],
             Self::Write(guard) => vec![Some(numbers(guard.fencing_token()))],
-            Self::Term(term) => vec![Some(numbers(term.term()))],
+            Self::Term(term) => vec![Some(numbers(term.fencing_token()))],
             Self::Selected(_, token) | Self::Run(token) => vec![Some(numbers(*token))],
             Self::Read(_) | Self::Permit(_) => vec![None],
             Self::Multi(guard) => {

@@ -40,7 +40,7 @@ const AT_A_TIME: usize = 64;
 ///
 /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
 /// let leadership = latch.leadership().await?;
-/// assert_eq!(latch.state(), LeadershipState::Leader(leadership.term()));
+/// assert_eq!(latch.state(), LeadershipState::Leader(leadership.fencing_token()));
 /// latch.close().await?;
 /// assert_eq!(latch.state(), LeadershipState::Closed);
 /// # Ok(())

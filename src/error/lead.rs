@@ -20,7 +20,7 @@ use crate::shown::{Quoted, debug_as_text};
 /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
 /// latch.close().await?;
 /// match latch.leadership().await {
-///     Ok(leadership) => println!("leads in term {}", leadership.term()),
+///     Ok(leadership) => println!("leads with the token {}", leadership.fencing_token()),
 ///     Err(LeadError::Left { path, .. }) => assert_eq!(path, "/scheduler/leader"),
 ///     // A missing permission, a closed client ..: a bug, or work for an administrator.
 ///     Err(error) => return Err(error.into()),

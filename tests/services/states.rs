@@ -60,7 +60,7 @@ async fn a_predicate_that_blocks_costs_no_lock() {
     let client = connect_for(&server, Duration::from_secs(6)).await;
     let (id, guard) = (session(&client), hold(&client).await);
     let latch = LeaderLatch::start(&client, "/scheduler/leader").unwrap();
-    let term = within("the leadership", latch.leadership()).await.unwrap().term();
+    let term = within("the leadership", latch.leadership()).await.unwrap().fencing_token();
     let node = PersistentNode::new(&client, "/services/web/web-1", "").unwrap();
     within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
     let mut of_client = Slow::waits_for(ConnectionState::Closed, client.watch_state());

@@ -79,7 +79,7 @@ async fn the_next_latch_leads_when_the_leaders_session_ends(env: &Env) {
     let lost = tokio::spawn(leadership.lost());
     env.expire(&client, &link).await;
     let next = leads(&second).await;
-    assert!(next.term() > leadership.term());
+    assert!(next.fencing_token() > leadership.fencing_token());
     // A server in the process ends a session at once, and tells its client and the next one at the same time.
     let lost = within("the loss", lost).await.unwrap();
     assert!(env.is_loss(lost.reason()), "{lost}");
@@ -88,7 +88,7 @@ async fn the_next_latch_leads_when_the_leaders_session_ends(env: &Env) {
     env.wait_count(&env.lock_path(), 2).await;
     within("the close", second.close()).await.unwrap();
     let again = leads(&first).await;
-    assert!(again.term() > next.term());
+    assert!(again.fencing_token() > next.fencing_token());
     assert_eq!(within("the end", next.lost()).await.reason(), LostReason::GivenUp);
     within("the close", first.close()).await.unwrap();
     env.wait_count(&env.lock_path(), 0).await;

@@ -221,14 +221,14 @@ struct Room {
 
 impl Room {
     fn read(&self, guard: &ReadGuard) {
-        self.gate.check(guard.fencing_token()).unwrap();
+        self.gate.admit(guard.fencing_token()).unwrap();
         let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_readers.fetch_max(readers, Ordering::SeqCst);
         assert_eq!(self.writers.load(Ordering::SeqCst), 0, "beside a writer");
     }
 
     fn write(&self, guard: &WriteGuard) {
-        self.gate.check(guard.fencing_token()).unwrap();
+        self.gate.admit(guard.fencing_token()).unwrap();
         assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "beside another writer");
         assert_eq!(self.readers.load(Ordering::SeqCst), 0, "beside a reader");
     }
