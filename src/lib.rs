@@ -111,7 +111,7 @@
 //! | `Semaphore::new(n)`, `acquire`, `try_acquire` | [`InterProcessSemaphore::new`], [`acquire`](InterProcessSemaphore::acquire), [`try_acquire`](InterProcessSemaphore::try_acquire) |
 //! | `Semaphore::acquire_many`, `try_acquire_many` | [`InterProcessSemaphore::acquire_many`], [`try_acquire_many`](InterProcessSemaphore::try_acquire_many) |
 //! | `OwnedSemaphorePermit::split`, `merge` | [`SemaphorePermit::split`], [`merge`](SemaphorePermit::merge) |
-//! | `Semaphore::add_permits`, `forget_permits` | [`InterProcessSemaphore::set_permits`], for all processes |
+//! | `Semaphore::add_permits`, `forget_permits` | [`InterProcessSemaphore::set_limit`], for all processes |
 //! | `TryLockError` | [`TryLockError::WouldBlock`] |
 //! | `watch::Receiver`: `borrow`, `changed`, `wait_for` | [`StateWatch`]: [`get`](StateWatch::get), [`changed`](StateWatch::changed), [`wait_for`](StateWatch::wait_for), which return copies and hold nothing up |
 //!
@@ -145,7 +145,7 @@
 //! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`], which knows the guards of its client |
 //! | `getParticipantNodes()` | [`InterProcessMutex::participants`]; [`queue`](InterProcessMutex::queue) says who they are |
 //! | `InterProcessSemaphoreV2.acquire(n)`, `returnAll` | [`InterProcessSemaphore::acquire_many`], all or none; [`SemaphorePermit::release`] |
-//! | `SharedCount` of a semaphore | [`InterProcessSemaphore::set_permits`], [`permits`](InterProcessSemaphore::permits) |
+//! | `SharedCount` of a semaphore | [`InterProcessSemaphore::set_limit`], [`limit`](InterProcessSemaphore::limit) |
 //! | `InterProcessSemaphoreMutex` | [`InterProcessSemaphore`] with a limit of 1 |
 //! | `getLockNodeBytes()` | [`InterProcessMutexBuilder::data`] |
 //! | `InterProcessReadWriteLock.readLock()`, `writeLock()` | [`InterProcessReadWriteLock::read_lock`], [`write_lock`](InterProcessReadWriteLock::write_lock) |

@@ -42,7 +42,7 @@ use crate::transaction::{Stored, Transaction};
 ///   is served before smaller ones behind it. A permit that is returned wakes one waiter.
 /// - **Slots.** Each permit has a [slot](SemaphorePermit::slot) below the limit, which no other permit has at
 ///   that time: worker ids, shards and connection numbers.
-/// - **A limit for everybody.** [`set_permits`](Self::set_permits) changes it while the semaphore is in use.
+/// - **A limit for everybody.** [`set_limit`](Self::set_limit) changes it while the semaphore is in use.
 ///
 /// The value is a handle: it is cheap to clone, and does no I/O until it is used. Like every lock, a permit
 /// can be [lost](SemaphorePermit::lost) while it is held. A free permit costs 5 requests, 4 after
@@ -108,7 +108,7 @@ pub struct InterProcessSemaphore {
 }
 
 impl InterProcessSemaphore {
-    /// Creates a handle of the semaphore at `path`, which states a limit of `permits`, without any I/O.
+    /// Creates a handle of the semaphore at `path`, which states this `limit`, without any I/O.
     ///
     /// The limit is from 1 to 10,000: the permits' nodes are children of one directory, which other clients
     /// have to be able to list. It has the other options of the handles that this client already has for the
@@ -136,11 +136,11 @@ impl InterProcessSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>, permits: u32) -> Result<Self, BuildError> {
-        Self::builder(client, path, permits).build()
+    pub fn new(client: &Client, path: impl AsRef<str>, limit: u32) -> Result<Self, BuildError> {
+        Self::builder(client, path, limit).build()
     }
 
-    /// Returns a builder of the semaphore at `path` with a limit of `permits`, for other options than the
+    /// Returns a builder of the semaphore at `path` with this `limit`, for other options than the
     /// defaults.
     ///
     /// # Examples
@@ -156,11 +156,11 @@ impl InterProcessSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: impl AsRef<str>, permits: u32) -> InterProcessSemaphoreBuilder {
+    pub fn builder(client: &Client, path: impl AsRef<str>, limit: u32) -> InterProcessSemaphoreBuilder {
         InterProcessSemaphoreBuilder {
             client: client.clone(),
             path: path.as_ref().to_owned(),
-            asked: RequestedOptions { permits: Some(permits), ..RequestedOptions::default() },
+            asked: RequestedOptions { permits: Some(limit), ..RequestedOptions::default() },
         }
     }
 
@@ -607,11 +607,11 @@ impl InterProcessSemaphore {
     /// use zookeeper_recipes::InterProcessSemaphore;
     ///
     /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// assert_eq!(semaphore.permits().await?, 10);
+    /// assert_eq!(semaphore.limit().await?, 10);
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn permits(&self) -> Result<u32, InspectError> {
+    pub async fn limit(&self) -> Result<u32, InspectError> {
         self.look(|path_lock, semaphore| async move { limit::limit(&path_lock, &semaphore).await }).await
     }
 
@@ -641,15 +641,15 @@ impl InterProcessSemaphore {
     /// use zookeeper_recipes::InterProcessSemaphore;
     ///
     /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// semaphore.set_permits(20).await?;
-    /// assert_eq!(semaphore.permits().await?, 20);
+    /// semaphore.set_limit(20).await?;
+    /// assert_eq!(semaphore.limit().await?, 20);
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias = "add_permits")]
     #[doc(alias = "SharedCount")]
     #[doc(alias = "trySetPermits")]
-    pub async fn set_permits(&self, n: u32) -> Result<(), SetPermitsError> {
+    pub async fn set_limit(&self, n: u32) -> Result<(), SetPermitsError> {
         let path = || self.path().to_owned();
         match n {
             0 => return Err(SetPermitsError::ZeroPermits { path: path() }),

@@ -108,11 +108,11 @@ async fn the_limit_for_everybody_counts_as_soon_as_it_is_set() {
     let held = acquired(&one, 1).await;
     let waiter = tokio::spawn(two.acquire(SOON));
     until(&server, "the watch", |view| view.watches_on(LIMIT).len() == 1).await;
-    one.set_permits(2).await.unwrap();
+    one.set_limit(2).await.unwrap();
     assert_eq!(server.node(LIMIT).unwrap().data, 2_i32.to_be_bytes());
     let second = within("the permit", waiter).await.unwrap().unwrap();
-    assert_eq!((held.slot(), second.slot(), two.permits().await.unwrap()), (0, 1, 2));
-    one.set_permits(1).await.unwrap();
+    assert_eq!((held.slot(), second.slot(), two.limit().await.unwrap()), (0, 1, 2));
+    one.set_limit(1).await.unwrap();
     assert_eq!(two.available_permits().await.unwrap(), 0);
     assert!(held.is_held() && second.is_held());
     held.release().await.unwrap();
@@ -170,7 +170,7 @@ async fn permits_that_one_request_has_no_room_for_are_said_to_be_too_many() {
     let permit = within("the permits", large.acquire_many(*most, SOON)).await.unwrap();
     assert_eq!(permit.num_permits(), *most);
     // The limit that is stored counts, not the one that is stated.
-    small.set_permits(6_000).await.unwrap();
+    small.set_limit(6_000).await.unwrap();
     let error = within("the answer", small.acquire_many(5_000, SOON)).await.unwrap_err();
     assert!(matches!(error, AcquireError::TooManyAtOnce { .. }), "{error}");
 }
@@ -241,10 +241,10 @@ async fn the_limit_may_be_stored_elsewhere() {
     server.create("/counts/calls", 2_i32.to_be_bytes()).unwrap();
     let build = |path| InterProcessSemaphore::builder(&client, path, 1).shared_count("/counts/calls");
     let (one, two) = (build("/one").build().unwrap(), build("/two").build().unwrap());
-    assert_eq!(one.permits().await.unwrap(), 2);
+    assert_eq!(one.limit().await.unwrap(), 2);
     drop(within("two", one.acquire_many(2, SOON)).await.unwrap());
-    two.set_permits(7).await.unwrap();
-    assert_eq!((one.permits().await.unwrap(), two.available_permits().await.unwrap()), (7, 7));
+    two.set_limit(7).await.unwrap();
+    assert_eq!((one.limit().await.unwrap(), two.available_permits().await.unwrap()), (7, 7));
     let error =
         InterProcessSemaphore::builder(&client, "/one", 1).shared_count("/other").build().unwrap_err();
     assert!(matches!(error, BuildError::ConflictingOptions { option: "shared_count", .. }), "{error}");
@@ -257,14 +257,14 @@ async fn the_limit_may_be_stored_elsewhere() {
         assert!(matches!(error, BuildError::InvalidOption { option: "shared_count", .. }), "{own}: {error}");
     }
     for (limit, asked) in [(0, true), (10_001, false)] {
-        let error = two.set_permits(limit).await.unwrap_err();
+        let error = two.set_limit(limit).await.unwrap_err();
         let (zero, many) = (
             matches!(error, SetPermitsError::ZeroPermits { .. }),
             matches!(error, SetPermitsError::TooManyPermits { limit: 10_000, .. }),
         );
         assert_eq!((zero, many), (asked, !asked), "{error}");
     }
-    assert_eq!(one.permits().await.unwrap(), 7);
+    assert_eq!(one.limit().await.unwrap(), 7);
 }
 
 /// Tasks of one process wait in memory beyond `max_znodes`, and are served in order.

@@ -174,7 +174,7 @@ impl RequestedOptions {
         if !(1..=MAX_PERMITS).contains(&permits) {
             return Err(BuildError::InvalidOption {
                 path: path.user().to_owned(),
-                option: "permits",
+                option: "limit",
                 reason: "it is between 1 and 10,000",
             });
         }

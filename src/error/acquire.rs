@@ -376,10 +376,10 @@ pub enum AcquireError {
     },
     /// Another process has acquired permits under another limit: one of the two is wrong. Give all handles
     /// the same limit, or store the limit for all with
-    /// [`set_permits`](crate::InterProcessSemaphore::set_permits): then what handles state does not count.
+    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): then what handles state does not count.
     #[error(
         "the limit of the semaphore {path} is {ours} here, but the node {node} was created under a limit of \
-         {theirs}: give all handles the same limit, or store one for all with `set_permits`",
+         {theirs}: give all handles the same limit, or store one for all with `set_limit`",
         path = Quoted(path), node = Quoted(node)
     )]
     #[non_exhaustive]
@@ -397,7 +397,7 @@ pub enum AcquireError {
     /// and at least 1, as Curator's `SharedCount` writes them.
     #[error(
         "the node {node} stores no limit for the semaphore {path}: {found}, instead of four bytes with a \
-         number of at least 1; store one with `set_permits`, or delete the node",
+         number of at least 1; store one with `set_limit`, or delete the node",
         path = Quoted(path), node = Quoted(node)
     )]
     #[non_exhaustive]

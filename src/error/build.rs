@@ -157,10 +157,10 @@ pub enum BuildError {
     },
     /// The client has a handle of this semaphore that states another limit: one of the two is wrong. To
     /// change the limit of a semaphore in use, call
-    /// [`set_permits`](crate::InterProcessSemaphore::set_permits).
+    /// [`set_limit`](crate::InterProcessSemaphore::set_limit).
     #[error(
         "the semaphore {path} was given a limit of {ours} here and of {theirs} by another handle of this \
-         client: give both the same, or change the limit in force with `set_permits`",
+         client: give both the same, or change the limit in force with `set_limit`",
         path = Quoted(path)
     )]
     #[non_exhaustive]

@@ -8,7 +8,7 @@ use super::cause::{Cause, credentials};
 use super::inspect::InspectError;
 use crate::shown::{Quoted, debug_as_text};
 
-/// Error of [`InterProcessSemaphore::set_permits`](crate::InterProcessSemaphore::set_permits).
+/// Error of [`InterProcessSemaphore::set_limit`](crate::InterProcessSemaphore::set_limit).
 ///
 /// # Examples
 /// ```
@@ -19,7 +19,7 @@ use crate::shown::{Quoted, debug_as_text};
 /// use zookeeper_recipes::{InterProcessSemaphore, SetPermitsError};
 ///
 /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-/// match semaphore.set_permits(20_000).await {
+/// match semaphore.set_limit(20_000).await {
 ///     Ok(()) => println!("the limit is set for all processes"),
 ///     Err(SetPermitsError::TooManyPermits { asked, limit, .. }) => assert!(asked > limit),
 ///     // No server answered: the limit may be set or not; set it again.

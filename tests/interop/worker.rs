@@ -226,7 +226,7 @@ async fn set_limits(
         orders.ordered.notified().await;
         let limit = orders.limit.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(limit) = limit else { continue };
-        let record = match semaphore.set_permits(limit).await {
+        let record = match semaphore.set_limit(limit).await {
             Ok(()) => format!("set {name} {limit}"),
             Err(e) => format!("trouble {name} {e:?}").replace('\n', " "),
         };

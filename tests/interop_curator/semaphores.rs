@@ -239,20 +239,20 @@ pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
         curator.ask("a", &format!("semaphore limit {path} 1"), "set")?;
         // What a handle states does not count any more.
         let semaphore = InterProcessSemaphore::new(&client, &path, 8)?;
-        assert_eq!(semaphore.permits().await?, 1);
+        assert_eq!(semaphore.limit().await?, 1);
         let first = semaphore.acquire(SOON).await?;
         let second = tokio::spawn(semaphore.acquire(SOON));
         queued(&servers, &path, 1).await?;
         curator.ask("a", &format!("semaphore limit {path} 2"), "set")?;
         let second = within("room for two", second).await??;
-        assert_eq!(semaphore.permits().await?, 2);
+        assert_eq!(semaphore.limit().await?, 2);
         curator.tell("b", &format!("semaphore acquire {path} live 1"))?;
         leased(&servers, &path, 3).await?;
         assert!(!curator.has_said("b"));
-        semaphore.set_permits(3).await?;
+        semaphore.set_limit(3).await?;
         curator.answers("b", "holds")?;
         // Less than what is held: nothing is taken away, and nothing given until there is room.
-        semaphore.set_permits(1).await?;
+        semaphore.set_limit(1).await?;
         assert!(first.is_held() && second.is_held());
         assert_eq!(semaphore.available_permits().await?, 0);
         first.release().await?;

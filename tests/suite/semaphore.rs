@@ -260,23 +260,23 @@ async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
 /// handle says something else.
 async fn the_limit_is_set_while_it_is_used(env: &Env) {
     let (ours, theirs) = (env.semaphore(1).await, env.semaphore(1).await);
-    assert_eq!((ours.permits().await.unwrap(), theirs.available_permits().await.unwrap()), (1, 1));
+    assert_eq!((ours.limit().await.unwrap(), theirs.available_permits().await.unwrap()), (1, 1));
     let first = ours.acquire(SOON).await.unwrap();
     let second = spawn(&theirs, 1);
     env.wait_count(&env.locks(), 1).await;
     let third = spawn(&theirs, 1);
     env.wait_count(&env.locks(), 2).await;
-    ours.set_permits(2).await.unwrap();
+    ours.set_limit(2).await.unwrap();
     let (data, _) = env.outsider().await.get_data(&format!("{}/permits", env.lock_path())).await.unwrap();
     assert_eq!(data, [0, 0, 0, 2]);
     let second = within("room for two", second).await.unwrap().unwrap();
     env.wait_count(&env.locks(), 1).await;
     assert!(!third.is_finished());
     // Whoever sets it.
-    theirs.set_permits(300).await.unwrap();
+    theirs.set_limit(300).await.unwrap();
     let third = within("room for three", third).await.unwrap().unwrap();
     let different = env.semaphore(7).await;
-    assert_eq!(different.permits().await.unwrap(), 300);
+    assert_eq!(different.limit().await.unwrap(), 300);
     assert_eq!(different.available_permits().await.unwrap(), 297);
     let fourth = different.acquire_many(8, SOON).await.unwrap();
     for permit in [first, second, third, fourth] {
@@ -289,9 +289,9 @@ async fn the_limit_is_set_while_it_is_used(env: &Env) {
 async fn a_smaller_limit_takes_nothing_away(env: &Env) {
     let (ours, theirs) = (env.semaphore(3).await, env.semaphore(3).await);
     let mut three = ours.acquire_many(3, SOON).await.unwrap();
-    theirs.set_permits(1).await.unwrap();
+    theirs.set_limit(1).await.unwrap();
     assert_eq!(three.state(), LockState::Held);
-    assert_eq!((ours.permits().await.unwrap(), ours.available_permits().await.unwrap()), (1, 0));
+    assert_eq!((ours.limit().await.unwrap(), ours.available_permits().await.unwrap()), (1, 0));
     let waiter = spawn(&theirs, 1);
     env.wait_no_room().await;
     for _ in 0..2 {
@@ -312,7 +312,7 @@ async fn a_smaller_limit_ends_the_wait_for_more_than_it(env: &Env) {
     let one = ours.acquire(SOON).await.unwrap();
     let three = spawn(&theirs, 3);
     env.wait_no_room().await;
-    ours.set_permits(2).await.unwrap();
+    ours.set_limit(2).await.unwrap();
     let error = within("its end", three).await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::TooManyPermits { asked: 3, limit: 2, .. }), "{error:?}");
     // Who is behind it is served.
@@ -331,13 +331,13 @@ async fn a_limit_may_be_somewhere_else(env: &Env) {
     };
     let (first, second) = (semaphore("first"), semaphore("second"));
     for semaphore in [&first, &second] {
-        assert_eq!(semaphore.permits().await.unwrap(), 2);
+        assert_eq!(semaphore.limit().await.unwrap(), 2);
         let two = semaphore.acquire_many(2, SOON).await.unwrap();
         assert!(matches!(semaphore.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
         two.release().await.unwrap();
     }
-    first.set_permits(3).await.unwrap();
-    assert_eq!(second.permits().await.unwrap(), 3);
+    first.set_limit(3).await.unwrap();
+    assert_eq!(second.limit().await.unwrap(), 3);
     assert_eq!(env.outsider().await.get_data(&count).await.unwrap().0, 3_i32.to_be_bytes());
     assert!(env.stat(&env.path("first/permits")).await.is_none());
 }
@@ -550,8 +550,8 @@ async fn the_end_of_a_client_returns_all(env: &Env) {
     assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
     let next = within("the next", next).await.unwrap().unwrap();
     assert!(matches!(ours.acquire(SOON).await, Err(AcquireError::Closed { .. })));
-    assert!(matches!(ours.permits().await, Err(InspectError::Closed { .. })));
-    assert!(matches!(ours.set_permits(3).await, Err(SetPermitsError::Closed { .. })));
+    assert!(matches!(ours.limit().await, Err(InspectError::Closed { .. })));
+    assert!(matches!(ours.set_limit(3).await, Err(SetPermitsError::Closed { .. })));
     drop(permit);
     assert!(next.is_held());
     next.release().await.unwrap();
@@ -615,7 +615,7 @@ async fn an_outage_is_outlived(env: &Env) {
 
 async fn its_directories_are_containers(env: &Env) {
     let semaphore = env.semaphore(2).await;
-    semaphore.set_permits(2).await.unwrap();
+    semaphore.set_limit(2).await.unwrap();
     let permit = semaphore.acquire(SOON).await.unwrap();
     for path in [env.lock_path(), env.locks(), env.leases()] {
         assert_eq!(env.server().node(&path).unwrap().kind, NodeKind::Container, "{path}");
@@ -637,7 +637,7 @@ async fn its_directories_are_swept_away_and_made_again(env: &Env) {
         assert_eq!(semaphore.participants().await.unwrap(), [""; 0]);
     }
     env.sweep(&env.lock_path()).await;
-    assert_eq!(semaphore.permits().await.unwrap(), 2);
+    assert_eq!(semaphore.limit().await.unwrap(), 2);
     within("one", semaphore.acquire(SOON)).await.unwrap().release().await.unwrap();
 }
 
@@ -645,14 +645,14 @@ async fn a_namespace_does_not_show(env: &Env) {
     let namespace = env.path("ns");
     let client = env.connect(env.builder().namespace(&namespace)).await;
     let semaphore = at(&client, "/foo/bar", 2);
-    semaphore.set_permits(3).await.unwrap();
+    semaphore.set_limit(3).await.unwrap();
     let permit = semaphore.acquire(SOON).await.unwrap();
     assert_eq!(permit.path(), "/foo/bar");
     assert!(permit.nodes()[0].starts_with("/foo/bar/leases/"), "{permit:?}");
     assert_eq!(semaphore.participants().await.unwrap(), permit.nodes());
     // A client without the namespace contends for the same permits.
     let other = at(&env.client().await, &format!("{namespace}/foo/bar"), 2);
-    assert_eq!((other.permits().await.unwrap(), other.available_permits().await.unwrap()), (3, 2));
+    assert_eq!((other.limit().await.unwrap(), other.available_permits().await.unwrap()), (3, 2));
     assert!(matches!(other.try_acquire_many(3).await, Err(TryLockError::WouldBlock { .. })));
     permit.release().await.unwrap();
     other.try_acquire_many(3).await.unwrap().release().await.unwrap();
@@ -663,7 +663,7 @@ async fn an_acl_goes_to_all_its_nodes(env: &Env) {
     let path = env.lock_path();
     let semaphore =
         InterProcessSemaphore::builder(&client, &path, 2).acl([Acl::creator_all()]).build().unwrap();
-    semaphore.set_permits(2).await.unwrap();
+    semaphore.set_limit(2).await.unwrap();
     let permit = semaphore.acquire(SOON).await.unwrap();
     let outsider = env.outsider().await;
     let limit = format!("{path}/permits");
@@ -673,13 +673,13 @@ async fn an_acl_goes_to_all_its_nodes(env: &Env) {
     let stranger = env.semaphore(2).await;
     for error in [
         within("an answer", stranger.acquire(SOON)).await.unwrap_err(),
-        within("an answer", stranger.permits()).await.unwrap_err().into(),
+        within("an answer", stranger.limit()).await.unwrap_err().into(),
         within("an answer", stranger.available_permits()).await.unwrap_err().into(),
     ] {
         assert!(matches!(error, AcquireError::NoAuth { .. }), "{error:?}");
         assert!(error.to_string().contains(&path) && !error.is_retryable(), "{error}");
     }
-    let error = within("an answer", stranger.set_permits(3)).await.unwrap_err();
+    let error = within("an answer", stranger.set_limit(3)).await.unwrap_err();
     assert!(matches!(error, SetPermitsError::NoAuth { .. }) && !error.is_retryable(), "{error:?}");
     assert!(error.to_string().contains(&path), "{error}");
     assert!(permit.is_held());
@@ -753,12 +753,12 @@ async fn permits_of_zero_and_too_much_are_refused(env: &Env) {
         }
         other => panic!("{other:?}"),
     }
-    let error = semaphore.set_permits(0).await.unwrap_err();
+    let error = semaphore.set_limit(0).await.unwrap_err();
     assert!(matches!(error, SetPermitsError::ZeroPermits { .. }), "{error:?}");
-    let error = semaphore.set_permits(u32::MAX).await.unwrap_err();
+    let error = semaphore.set_limit(u32::MAX).await.unwrap_err();
     assert!(matches!(error, SetPermitsError::TooManyPermits { .. }), "{error:?}");
     assert!(env.stat(&format!("{}/permits", env.lock_path())).await.is_none());
-    assert_eq!((semaphore.permits().await.unwrap(), semaphore.available_permits().await.unwrap()), (3, 2));
+    assert_eq!((semaphore.limit().await.unwrap(), semaphore.available_permits().await.unwrap()), (3, 2));
     permit.release().await.unwrap();
     env.wait_no_permits().await;
 }
@@ -776,7 +776,7 @@ async fn two_limits_are_refused(env: &Env) {
     }
     env.wait_count(&env.locks(), 0).await;
     assert_eq!(env.children(&env.leases()).await.len(), 1);
-    theirs.set_permits(5).await.unwrap();
+    theirs.set_limit(5).await.unwrap();
     let four = within("what is free of five", theirs.acquire_many(4, SOON)).await.unwrap();
     assert!(matches!(ours.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
     four.release().await.unwrap();
@@ -793,14 +793,14 @@ async fn a_limit_that_is_none_is_refused(env: &Env) {
         env.outsider().await.set_data(&node, data, None).await.unwrap();
         for error in [
             within("an answer", semaphore.acquire(SOON)).await.unwrap_err(),
-            within("an answer", semaphore.permits()).await.unwrap_err().into(),
+            within("an answer", semaphore.limit()).await.unwrap_err().into(),
         ] {
             assert!(matches!(error, AcquireError::InvalidLimit { .. }), "{data:?}: {error:?}");
             assert!(error.to_string().contains(&node), "{error}");
         }
         env.wait_count(&env.locks(), 0).await;
     }
-    semaphore.set_permits(2).await.unwrap();
+    semaphore.set_limit(2).await.unwrap();
     within("both", semaphore.acquire_many(2, SOON)).await.unwrap().release().await.unwrap();
     env.wait_no_permits().await;
 }

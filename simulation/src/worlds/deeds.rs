@@ -138,7 +138,7 @@ pub async fn resize(
     limit: u32,
 ) -> Result<(), String> {
     let set = world.limits(place, |limits| limits.begin(limit, world.now()));
-    let outcome = semaphore.set_permits(limit).await;
+    let outcome = semaphore.set_limit(limit).await;
     world.say(|| format!("limit of {place} is {limit}: {outcome:?}"));
     let text = outcome.as_ref().err().map(ToString::to_string);
     world.note("resized", "not resized", outcome);

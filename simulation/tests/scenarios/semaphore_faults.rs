@@ -711,7 +711,7 @@ async fn a_limit_that_shrinks() {
     let (holder, waiter, other) = (calm(&server).await, calm(&server).await, calm(&server).await);
     let mut held = acquired(&semaphore(&holder, 4), 4).await;
     let large = at_head(&server, &waiter, 4, 3).await;
-    semaphore(&other, 4).set_permits(2).await.unwrap();
+    semaphore(&other, 4).set_limit(2).await.unwrap();
     let error = within("the end", large).await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::TooManyPermits { asked: 3, limit: 2, .. }), "{error}");
     assert!(held.is_held(), "no permit is revoked");
@@ -738,12 +738,12 @@ async fn a_limit_that_shrinks() {
 async fn a_limit_that_shrinks_while_permits_are_taken() {
     let server = start();
     let (client, other) = (calm(&server).await, calm(&server).await);
-    semaphore(&other, 2).set_permits(2).await.unwrap();
+    semaphore(&other, 2).set_limit(2).await.unwrap();
     let held = acquired(&semaphore(&other, 2), 1).await;
     let gate = server.hold_request(takes(session(&client)));
     let attempt = tokio::spawn(semaphore(&client, 2).acquire(SOON));
     within("the transaction", gate.wait_hit()).await;
-    semaphore(&other, 2).set_permits(1).await.unwrap();
+    semaphore(&other, 2).set_limit(1).await.unwrap();
     gate.release();
     until(&server, "its wait", |view| view.watches_on(LEASES).len() == 1).await;
     assert_eq!(server.children(LEASES).len(), 1, "the limit is one");
@@ -970,18 +970,18 @@ async fn a_limit_that_may_not_be_read_or_written_is_named() {
     let build = |path, count| {
         InterProcessSemaphore::builder(&owner, path, 2).shared_count(count).acl([Acl::creator_all()])
     };
-    build(PATH, LIMIT).build().unwrap().set_permits(2).await.unwrap();
-    build("/other", "/counts/open").build().unwrap().set_permits(2).await.unwrap();
+    build(PATH, LIMIT).build().unwrap().set_limit(2).await.unwrap();
+    build("/other", "/counts/open").build().unwrap().set_limit(2).await.unwrap();
     let elsewhere =
         InterProcessSemaphore::builder(&stranger, "/third", 2).shared_count("/counts/new").build().unwrap();
     let semaphore = semaphore(&stranger, 2);
-    for error in [semaphore.permits().await.unwrap_err(), semaphore.available_permits().await.unwrap_err()] {
+    for error in [semaphore.limit().await.unwrap_err(), semaphore.available_permits().await.unwrap_err()] {
         assert!(matches!(&error, InspectError::NoAuth { node, .. } if node == LIMIT), "{error:?}");
         assert!(error.to_string().contains(&format!("{LIMIT:?} needs READ")), "{error}");
     }
     for (error, named) in [
-        (semaphore.set_permits(3).await.unwrap_err(), LIMIT),
-        (elsewhere.set_permits(3).await.unwrap_err(), "/counts"),
+        (semaphore.set_limit(3).await.unwrap_err(), LIMIT),
+        (elsewhere.set_limit(3).await.unwrap_err(), "/counts"),
     ] {
         assert!(matches!(&error, SetPermitsError::NoAuth { node, .. } if node == named), "{error:?}");
         assert!(error.to_string().contains(&format!("{named:?} needs WRITE")), "{error}");

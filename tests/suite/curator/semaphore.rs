@@ -77,12 +77,12 @@ async fn test_acquire_after_lost_server(stage: &Stage<'_>) {
 async fn test_threaded_lease_increase(stage: &Stage<'_>) {
     let (ours, theirs) =
         (stage.semaphore(&stage.client().await, 1), stage.semaphore(&stage.client().await, 1));
-    ours.set_permits(1).await.unwrap();
+    ours.set_limit(1).await.unwrap();
     let first = within("a free permit", ours.acquire(SOON)).await.unwrap();
     let second = spawn(&theirs, 1);
     stage.env.wait_no_room().await;
     assert!(!second.is_finished());
-    ours.set_permits(2).await.unwrap();
+    ours.set_limit(2).await.unwrap();
     let second = within("room for it", second).await.unwrap().unwrap();
     assert!(first.is_held() && second.is_held());
     first.release().await.unwrap();

@@ -261,6 +261,6 @@ async fn directories_that_go_meanwhile(stage: &Stage<'_>) {
 async fn participants_without_a_directory(stage: &Stage<'_>) {
     let semaphore = stage.semaphore(&stage.client().await, 3);
     assert_eq!(semaphore.participants().await.unwrap(), [""; 0]);
-    assert_eq!((semaphore.permits().await.unwrap(), semaphore.available_permits().await.unwrap()), (3, 3));
+    assert_eq!((semaphore.limit().await.unwrap(), semaphore.available_permits().await.unwrap()), (3, 3));
     assert!(stage.env.stat(&stage.env.lock_path()).await.is_none());
 }
