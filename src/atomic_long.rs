@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::engine::counter::{Changed, Counter};
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::error::{AtomicLongError, BuildError};
-use crate::options::{Acl, Parents};
+use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::counter::Change;
 use crate::shown::Quoted;
@@ -132,7 +132,7 @@ impl DistributedAtomicLong {
             client: client.clone(),
             path: path.as_ref().to_owned(),
             acl: None,
-            parents: Parents::default(),
+            parents: ParentNodes::default(),
             lock_path: None,
             lock_timeout: DEFAULT_LOCK_TIMEOUT,
             location: Location::caller(),
@@ -502,11 +502,11 @@ const LOCK_SUFFIX: &str = "-lock";
 /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
 /// # let client = client.connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acl, DistributedAtomicLong, Parents};
+/// use zookeeper_recipes::{Acl, DistributedAtomicLong, ParentNodes};
 ///
 /// let orders = DistributedAtomicLong::builder(&client, "/shop/order-number")
 ///     .acl([Acl::creator_all()]) // the client has credentials
-///     .parents(Parents::Persistent) // `/shop` stays when the counter is deleted
+///     .parents(ParentNodes::Persistent) // `/shop` stays when the counter is deleted
 ///     .lock_path("/locks/order-number") // while many change it at once
 ///     .lock_timeout(Duration::from_secs(2))
 ///     .build()?;
@@ -521,7 +521,7 @@ pub struct DistributedAtomicLongBuilder {
     client: Client,
     path: String,
     acl: Option<Arc<[Acl]>>,
-    parents: Parents,
+    parents: ParentNodes,
     lock_path: Option<String>,
     lock_timeout: Duration,
     location: &'static Location<'static>,
@@ -538,8 +538,8 @@ impl DistributedAtomicLongBuilder {
 
     /// Sets the kind of node that missing directories above the counter are created as.
     ///
-    /// The default is [`Parents::Container`], as in Curator. The counter's own node is persistent always.
-    pub fn parents(mut self, parents: Parents) -> Self {
+    /// The default is [`ParentNodes::Container`], as in Curator. The counter's own node is persistent always.
+    pub fn parents(mut self, parents: ParentNodes) -> Self {
         self.parents = parents;
         self
     }

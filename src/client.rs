@@ -17,7 +17,7 @@ use crate::error::{BuildError, ConnectError, DrainError, ReleaseError, RevokeErr
 use crate::hold_watch::HoldWatch;
 use crate::options::Acl;
 use crate::path::NodePath;
-use crate::protocol::lease::Margin;
+use crate::protocol::lease::LeaseMargin;
 use crate::session::core::Core;
 use crate::session::heartbeat::Heartbeat;
 use crate::session::retry::RetryPolicy;
@@ -654,7 +654,7 @@ impl Client {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let servers = server.connect_string();
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acl, Client, Heartbeat, Margin, RetryPolicy};
+/// use zookeeper_recipes::{Acl, Client, Heartbeat, LeaseMargin, RetryPolicy};
 ///
 /// let client = Client::builder()
 ///     .session_timeout(Duration::from_secs(30))
@@ -665,7 +665,7 @@ impl Client {
 ///     .auth("digest", "shop:secret")
 ///     .acl([Acl::creator_all()])
 ///     .heartbeat(Heartbeat::Commit)
-///     .margin(Margin::Standard)
+///     .margin(LeaseMargin::Standard)
 ///     .connector(zookeeper_client::Client::connector()) // for Kerberos
 ///     .connect(&servers)
 ///     .await?;
@@ -695,7 +695,7 @@ impl ClientBuilder {
     ///   closes its client, or drops its guard, does not.)
     /// - **An outage costs no lock** if a server commits a write again within T/2 of its beginning,
     ///   reconnecting included: a lease lasts 2T/3 from its last renewal (with the [default
-    ///   margin](Margin::Standard)), which may be T/6 old when the outage begins.
+    ///   margin](LeaseMargin::Standard)), which may be T/6 old when the outage begins.
     ///
     /// | T | a crashed holder blocks others for up to | an outage costs no lock if a write commits again within | leader killed | leader hangs |
     /// |---|---|---|---|---|
@@ -990,7 +990,7 @@ impl ClientBuilder {
 
     /// Sets the safety margin that is subtracted from the session timeout before a lock is reported lost.
     ///
-    /// The default is [`Margin::Standard`], a third of the session timeout.
+    /// The default is [`LeaseMargin::Standard`], a third of the session timeout.
     ///
     /// # Examples
     /// ```
@@ -998,13 +998,13 @@ impl ClientBuilder {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let servers = server.connect_string();
-    /// use zookeeper_recipes::{Client, Margin};
+    /// use zookeeper_recipes::{Client, LeaseMargin};
     ///
-    /// let client = Client::builder().margin(Margin::Strict).connect(&servers).await?;
+    /// let client = Client::builder().margin(LeaseMargin::Strict).connect(&servers).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn margin(mut self, margin: Margin) -> Self {
+    pub fn margin(mut self, margin: LeaseMargin) -> Self {
         self.setup.lease.margin = margin;
         self
     }

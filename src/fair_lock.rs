@@ -181,13 +181,13 @@ lock_builder! {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
     /// # let client = client.connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{Acl, Dialect, InterProcessFairLock, Parents};
+    /// use zookeeper_recipes::{Acl, Dialect, InterProcessFairLock, ParentNodes};
     ///
     /// let lock = InterProcessFairLock::builder(&client, "/tickets/hall-1")
     ///     .max_waiters(100) // in this process
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials
-    ///     .parents(Parents::Persistent) // the directory stays when the queue is empty
+    ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
     ///     .dialect(Dialect::Curator)
     ///     .build()?;
     /// # lock.lock().await?.release().await?;

@@ -16,7 +16,7 @@ pub use crate::protocol::hold::LockState;
 use crate::protocol::moment::LONGEST;
 use crate::session::core::AbortOnDrop;
 use crate::shown::Quoted;
-use crate::transaction::{Stored, Transaction, get_data};
+use crate::transaction::{NodeData, Transaction, get_data};
 
 /// A guard that holds a lock until it is dropped or released.
 ///
@@ -36,12 +36,12 @@ use crate::transaction::{Stored, Transaction, get_data};
 /// # What it proves, and what it does not
 /// While a lock is held, the client renews its lease every sixth of the session timeout (by default): by a
 /// transaction that a quorum of the servers has to commit. Once the last renewal is two thirds of the session timeout old
-/// (less with [`Margin::Strict`](crate::Margin::Strict)), the guard is [lost](Self::lost). The servers give
-/// the lock to no other process before the session expires, so when the network or the servers fail, the holder is told first.
-/// The remaining third is the holder's, to stop in: the lock node stays until the last guard is dropped or
-/// released, or that time is over. The exceptions are a lock node that another process deletes,
-/// a session that an administrator ends, and a server that replaces a session without a word (ClickHouse Keeper):
-/// the holder is told within a sixth of the session timeout (by default).
+/// (less with [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)), the guard is [lost](Self::lost). The
+/// servers give the lock to no other process before the session expires, so when the network or the servers
+/// fail, the holder is told first. The remaining third is the holder's, to stop in: the lock node stays until
+/// the last guard is dropped or released, or that time is over. The exceptions are a lock node that another
+/// process deletes, a session that an administrator ends, and a server that replaces a session without a word
+/// (ClickHouse Keeper): the holder is told within a sixth of the session timeout (by default).
 ///
 /// A [lease](crate::InterProcessMutex::acquire_with_lease) of its own ends the lock sooner: the guard is lost
 /// when it is over, and the lock is released at once.
@@ -613,7 +613,7 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<Stored>, ReadError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, ReadError> {
         get_data(&[&*self.hold], path.as_ref()).await
     }
 

@@ -6,7 +6,7 @@ use crate::engine::held::Held;
 use crate::engine::multi::{BoxedFuture, first};
 use crate::error::{Lost, ReadError, ReleaseError};
 use crate::guard::{AnyGuard, LockState, while_held};
-use crate::transaction::{Stored, Transaction, get_data};
+use crate::transaction::{NodeData, Transaction, get_data};
 
 /// The guards of a multi-lock's members, or of a semaphore's permits: of one client, and at least one.
 /// Released in reverse: a contender that wants several of them, and waits for the first, finds the others
@@ -86,7 +86,7 @@ impl GuardSet {
     }
 
     /// Reads a node while all are held.
-    pub(crate) async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
+    pub(crate) async fn get_data(&self, path: &str) -> Result<Option<NodeData>, ReadError> {
         let holds: Vec<_> = self.guards.iter().map(AnyGuard::hold).collect();
         get_data(&holds, path).await
     }

@@ -10,7 +10,7 @@ use crate::lock::sealed::Inside;
 use crate::mode::Mode;
 use crate::multi_lock::MultiLockGuard;
 use crate::semaphore::SemaphorePermit;
-use crate::transaction::{Stored, Transaction};
+use crate::transaction::{NodeData, Transaction};
 
 /// A guard of any kind, for code that does not depend on the kind: of a lock ([`LockGuard`]), of several
 /// ([`MultiLockGuard`]), or of permits ([`SemaphorePermit`]).
@@ -139,7 +139,7 @@ pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     fn get_data<'a>(
         &'a self,
         path: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<Stored>, ReadError>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, ReadError>> + Send + 'a>>;
 
     /// Releases the locks or permits, and waits until a server has confirmed it.
     ///
@@ -235,7 +235,7 @@ macro_rules! guards {
                 fn get_data<'a>(
                     &'a self,
                     path: &'a str,
-                ) -> Pin<Box<dyn Future<Output = Result<Option<Stored>, ReadError>> + Send + 'a>> {
+                ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, ReadError>> + Send + 'a>> {
                     Box::pin(Self::get_data(self, path))
                 }
             }
@@ -294,7 +294,7 @@ impl<G: Guard + ?Sized> Guard for Box<G> {
     fn get_data<'a>(
         &'a self,
         path: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<Stored>, ReadError>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, ReadError>> + Send + 'a>> {
         (**self).get_data(path)
     }
 }

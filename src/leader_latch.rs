@@ -11,12 +11,12 @@ use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
 use crate::error::{BuildError, InspectError, LeadError, Lost, ReadError, ReleaseError};
 use crate::guard::while_held;
-use crate::options::{Acl, Parents};
+use crate::options::{Acl, ParentNodes};
 use crate::path::NodePath;
 use crate::shown::Quoted;
 use crate::state_watch::StateWatch;
 use crate::token::FencingToken;
-use crate::transaction::{Stored, Transaction, get_data_in};
+use crate::transaction::{NodeData, Transaction, get_data_in};
 
 /// A participant of an election, from its start until it is closed or dropped.
 ///
@@ -347,12 +347,12 @@ crate::shown::debug_as_path!(LeaderLatch);
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
 /// # let client = client.connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{Acl, LeaderLatch, Parents};
+/// use zookeeper_recipes::{Acl, LeaderLatch, ParentNodes};
 ///
 /// let latch = LeaderLatch::builder(&client, "/scheduler/leader")
 ///     .id("web-3")
 ///     .acl([Acl::creator_all()]) // the client has credentials
-///     .parents(Parents::Persistent) // the directory stays when no participant is left
+///     .parents(ParentNodes::Persistent) // the directory stays when no participant is left
 ///     .start()?;
 /// # latch.leadership().await?;
 /// # Ok(())
@@ -391,8 +391,8 @@ impl LeaderLatchBuilder {
 
     /// Sets the kind of node that missing directories are created as.
     ///
-    /// The default is [`Parents::Container`], as in Curator.
-    pub fn parents(mut self, parents: Parents) -> Self {
+    /// The default is [`ParentNodes::Container`], as in Curator.
+    pub fn parents(mut self, parents: ParentNodes) -> Self {
         self.asked.parents = Some(parents);
         self
     }
@@ -586,7 +586,7 @@ impl Leadership {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<Stored>, ReadError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, ReadError> {
         get_data_in(&self.term, path.as_ref()).await
     }
 

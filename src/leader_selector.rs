@@ -10,7 +10,7 @@ use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
 use crate::error::{BuildError, InspectError, LeadError};
 use crate::guard::while_held;
-use crate::options::{Acl, Parents};
+use crate::options::{Acl, ParentNodes};
 use crate::protocol::node_name::Dialect;
 use crate::session::log;
 use crate::shown::Quoted;
@@ -343,12 +343,12 @@ crate::shown::debug_as_path!(LeaderSelector);
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
 /// # let client = client.connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{Acl, Dialect, LeaderSelector, Parents};
+/// use zookeeper_recipes::{Acl, Dialect, LeaderSelector, ParentNodes};
 ///
 /// let selector = LeaderSelector::builder(&client, "/scheduler/leader")
 ///     .id("web-3")
 ///     .acl([Acl::creator_all()]) // the client has credentials
-///     .parents(Parents::Persistent) // the directory stays when no participant is left
+///     .parents(ParentNodes::Persistent) // the directory stays when no participant is left
 ///     .dialect(Dialect::Curator)
 ///     .build()?;
 /// # selector.lead(async |_| ()).await?;
@@ -389,9 +389,9 @@ impl LeaderSelectorBuilder {
 
     /// Sets the kind of node that missing directories are created as.
     ///
-    /// The default is [`Parents::Container`], as in Curator; with kazoo's dialect it is
-    /// [`Parents::Persistent`].
-    pub fn parents(mut self, parents: Parents) -> Self {
+    /// The default is [`ParentNodes::Container`], as in Curator; with kazoo's dialect it is
+    /// [`ParentNodes::Persistent`].
+    pub fn parents(mut self, parents: ParentNodes) -> Self {
         self.asked.parents = Some(parents);
         self
     }

@@ -266,10 +266,10 @@ pub use lock::InterProcessLock;
 pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
 pub use once::{OnceBuilder, OnceOutcome, OnceRecord, OnceRun, once};
-pub use options::{Acl, Parents, Permissions};
+pub use options::{Acl, ParentNodes, Permissions};
 pub use path::{LockPath, NodePath};
 pub use persistent_node::{PersistentNode, PersistentNodeBuilder, PersistentNodeState};
-pub use protocol::lease::Margin;
+pub use protocol::lease::LeaseMargin;
 pub use protocol::node_name::Dialect;
 pub use read_write_lock::{
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessWriteLock,
@@ -282,7 +282,7 @@ pub use state_watch::StateWatch;
 #[cfg(feature = "tls")]
 pub use tls::TlsOptions;
 pub use token::{FencingToken, ParseTokenError, ReadToken, Token};
-pub use transaction::{NodeVersion, Stored, Transaction};
+pub use transaction::{NodeData, NodeVersion, Transaction};
 
 /// What a simulation takes the place of; see `simulation/README.md`.
 #[cfg(simulation)]

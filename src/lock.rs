@@ -1172,10 +1172,10 @@ macro_rules! lock_builder {
 
             /// Sets the kind of node that missing directories are created as.
             ///
-            /// The default is [`Parents::Container`](crate::Parents::Container), as in Curator; with kazoo's
-            /// dialect it is [`Parents::Persistent`](crate::Parents::Persistent).
+            /// The default is [`ParentNodes::Container`](crate::ParentNodes::Container), as in Curator; with
+            /// kazoo's dialect it is [`ParentNodes::Persistent`](crate::ParentNodes::Persistent).
             #[doc(alias = "dontUseContainerParents")]
-            pub fn parents(mut self, parents: crate::Parents) -> Self {
+            pub fn parents(mut self, parents: crate::ParentNodes) -> Self {
                 self.asked.parents = Some(parents);
                 self
             }

@@ -21,7 +21,7 @@ use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
 use crate::shown::Quoted;
 use crate::token::Token;
-use crate::transaction::{Stored, Transaction};
+use crate::transaction::{NodeData, Transaction};
 
 /// The largest number of members: a transaction under the guard checks the node of each, and has to fit into
 /// one request.
@@ -948,7 +948,7 @@ impl MultiLockGuard {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<Stored>, ReadError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, ReadError> {
         self.guards.get_data(path.as_ref()).await
     }
 

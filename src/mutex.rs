@@ -161,14 +161,14 @@ lock_builder! {
     /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
     /// # let client = client.connect(&server.connect_string()).await?;
     /// use std::time::Duration;
-    /// use zookeeper_recipes::{Acl, Dialect, InterProcessMutex, Parents};
+    /// use zookeeper_recipes::{Acl, Dialect, InterProcessMutex, ParentNodes};
     ///
     /// let lock = InterProcessMutex::builder(&client, "/inventory/sku-42")
     ///     .handoff(100, Duration::from_millis(10))
     ///     .sticky(Duration::from_secs(5))
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials
-    ///     .parents(Parents::Persistent) // the directory stays when the queue is empty
+    ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
     ///     .dialect(Dialect::Curator)
     ///     .build()?;
     /// # lock.lock().await?.release().await?;

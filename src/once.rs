@@ -18,7 +18,7 @@ use crate::protocol::once;
 use crate::session::log;
 use crate::shown::Quoted;
 use crate::token::FencingToken;
-use crate::transaction::{Stored, Transaction, get_data};
+use crate::transaction::{NodeData, Transaction, get_data};
 
 /// Runs a job once per occasion: of all processes that ask for it, one runs it.
 ///
@@ -408,7 +408,7 @@ impl OnceRun {
     ///
     /// # Cancel safety
     /// It only reads.
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<Stored>, ReadError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, ReadError> {
         get_data(&[&self.hold], path.as_ref()).await
     }
 

@@ -205,10 +205,11 @@ impl std::ops::BitOr for Permissions {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{InterProcessMutex, Parents};
+/// use zookeeper_recipes::{InterProcessMutex, ParentNodes};
 ///
 /// // A directory that is used all the time need not be removed and created again.
-/// let mutex = InterProcessMutex::builder(&client, "/jobs/nightly").parents(Parents::Persistent).build()?;
+/// let mutex = InterProcessMutex::builder(&client, "/jobs/nightly");
+/// let mutex = mutex.parents(ParentNodes::Persistent).build()?;
 /// mutex.lock().await?.release().await?;
 /// assert!(server.exists("/jobs/nightly"));
 /// # Ok(())
@@ -218,7 +219,7 @@ impl std::ops::BitOr for Permissions {
 #[non_exhaustive]
 #[doc(alias = "CreateMode")]
 #[doc(alias = "creatingParentContainersIfNeeded")]
-pub enum Parents {
+pub enum ParentNodes {
     /// Containers, as in Curator, and the default: the servers remove one some time after its last child is
     /// gone, so locks with many different names leave nothing behind. For servers without containers
     /// (ZooKeeper before 3.5.1, older ClickHouse Keeper) the client logs that once, and creates ordinary nodes as

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::client::Client;
 use crate::engine::persistent_node::{self, Node, Turn, Wanted};
 use crate::error::{BuildError, Cause, PersistentNodeError};
-use crate::options::{Acl, Parents};
+use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 pub use crate::protocol::persistent_node::PersistentNodeState;
 use crate::session::core::Core;
@@ -109,10 +109,10 @@ impl PersistentNode {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use std::time::Duration;
-    /// use zookeeper_recipes::{Acl, Parents, PersistentNode};
+    /// use zookeeper_recipes::{Acl, ParentNodes, PersistentNode};
     ///
     /// let builder = PersistentNode::builder(&client, "/services/web/web-1", "10.0.0.7:80");
-    /// let node = builder.protected().acl([Acl::open()]).parents(Parents::Persistent).create()?;
+    /// let node = builder.protected().acl([Acl::open()]).parents(ParentNodes::Persistent).create()?;
     /// node.wait_for_initial_create(Duration::from_secs(5)).await?;
     /// assert!(node.path().starts_with("/services/web/_c_") && node.path().ends_with("-web-1"));
     /// # Ok(())
@@ -129,7 +129,7 @@ impl PersistentNode {
             data: data.into(),
             protected: false,
             acl: None,
-            parents: Parents::default(),
+            parents: ParentNodes::default(),
         }
     }
 
@@ -323,10 +323,10 @@ impl fmt::Debug for PersistentNode {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{Parents, PersistentNode};
+/// use zookeeper_recipes::{ParentNodes, PersistentNode};
 ///
 /// let builder = PersistentNode::builder(&client, "/services/web/web-1", "10.0.0.7:80");
-/// let node = builder.parents(Parents::Persistent).create()?;
+/// let node = builder.parents(ParentNodes::Persistent).create()?;
 /// # node.close().await?;
 /// # Ok(())
 /// # }
@@ -339,7 +339,7 @@ pub struct PersistentNodeBuilder {
     data: Vec<u8>,
     protected: bool,
     acl: Option<Vec<Acl>>,
-    parents: Parents,
+    parents: ParentNodes,
 }
 
 impl PersistentNodeBuilder {
@@ -365,7 +365,7 @@ impl PersistentNodeBuilder {
 
     /// Sets how missing directories are created; by default as containers, which the servers remove some time
     /// after the last node in them is gone.
-    pub fn parents(mut self, parents: Parents) -> Self {
+    pub fn parents(mut self, parents: ParentNodes) -> Self {
         self.parents = parents;
         self
     }

@@ -219,14 +219,14 @@ lock_builder! {
     /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
     /// # let client = client.connect(&server.connect_string()).await?;
     /// use std::time::Duration;
-    /// use zookeeper_recipes::{Acl, Dialect, InterProcessReadWriteLock, Parents};
+    /// use zookeeper_recipes::{Acl, Dialect, InterProcessReadWriteLock, ParentNodes};
     ///
     /// let lock = InterProcessReadWriteLock::builder(&client, "/cache/prices")
     ///     .max_znodes(16) // of the waiters of this process
     ///     .sticky(Duration::from_secs(5)) // the readers share a node
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials
-    ///     .parents(Parents::Persistent) // the directory stays when the queue is empty
+    ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
     ///     .dialect(Dialect::Curator)
     ///     .build()?;
     /// # lock.read_lock().lock().await?.release().await?;

@@ -21,13 +21,13 @@ use crate::guard::{AnyGuard, LockGuard, LockState};
 use crate::guard_set::GuardSet;
 use crate::lock::{at_once, until, until_had, within};
 use crate::mode::Exclusive;
-use crate::options::{Acl, Parents};
+use crate::options::{Acl, ParentNodes};
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::slot_of;
 use crate::shown::{Quoted, debug_as_path};
 use crate::token::FencingToken;
-use crate::transaction::{Stored, Transaction};
+use crate::transaction::{NodeData, Transaction};
 
 /// A counting semaphore across processes: at most so many permits are held at a time.
 ///
@@ -867,14 +867,14 @@ async fn acquire(path_lock: Arc<PathLock>, n: u32, mut ask: Ask) -> Result<Semap
 /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
 /// # let client = client.connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acl, InterProcessSemaphore, Parents};
+/// use zookeeper_recipes::{Acl, InterProcessSemaphore, ParentNodes};
 ///
 /// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10)
 ///     .max_znodes(16) // of the waiters of this process
 ///     .shared_count("/partner/limit") // where the limit for everybody is stored
 ///     .data("worker-7") // for people who look at the nodes
 ///     .acl([Acl::creator_all()]) // the client has credentials
-///     .parents(Parents::Persistent) // the directories stay
+///     .parents(ParentNodes::Persistent) // the directories stay
 ///     .build()?;
 /// # semaphore.acquire(Duration::from_secs(60)).await?.release().await?;
 /// # Ok(())
@@ -936,9 +936,9 @@ impl InterProcessSemaphoreBuilder {
 
     /// Sets the kind of node that missing directories are created as.
     ///
-    /// The default is [`Parents::Container`], as in Curator.
+    /// The default is [`ParentNodes::Container`], as in Curator.
     #[doc(alias = "dontUseContainerParents")]
-    pub fn parents(mut self, parents: Parents) -> Self {
+    pub fn parents(mut self, parents: ParentNodes) -> Self {
         self.asked.parents = Some(parents);
         self
     }
@@ -1434,7 +1434,7 @@ impl SemaphorePermit {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<Stored>, ReadError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, ReadError> {
         self.set.get_data(path.as_ref()).await
     }
 

@@ -291,7 +291,7 @@ impl<'a> Transaction<'a> {
 /// ```
 /// use zookeeper_recipes::NodeVersion;
 ///
-/// assert_eq!(NodeVersion::from(7), NodeVersion::Exactly(7));
+/// assert_eq!(NodeVersion::from(7), NodeVersion::Exact(7));
 /// assert_eq!(NodeVersion::from(None), NodeVersion::Any);
 /// assert_eq!(NodeVersion::from(-1), NodeVersion::Any); // as in ZooKeeper's own protocol
 /// ```
@@ -301,22 +301,22 @@ pub enum NodeVersion {
     #[default]
     Any,
     /// This version and no other.
-    Exactly(i32),
+    Exact(i32),
 }
 
 impl NodeVersion {
     fn required(self) -> Option<i32> {
         match self {
             Self::Any => None,
-            Self::Exactly(version) => Some(version),
+            Self::Exact(version) => Some(version),
         }
     }
 }
 
 impl From<i32> for NodeVersion {
-    /// Returns [`Exactly`](Self::Exactly) this version, or [`Any`](Self::Any) for -1.
+    /// Returns [`Exact`](Self::Exact) this version, or [`Any`](Self::Any) for -1.
     fn from(version: i32) -> Self {
-        if version == -1 { Self::Any } else { Self::Exactly(version) }
+        if version == -1 { Self::Any } else { Self::Exact(version) }
     }
 }
 
@@ -326,8 +326,7 @@ impl From<Option<i32>> for NodeVersion {
     }
 }
 
-/// What a node stores, as [`LockGuard::get_data`](crate::LockGuard::get_data) read it: its data, and their
-/// version.
+/// The data of a node and their version, as [`LockGuard::get_data`](crate::LockGuard::get_data) read them.
 ///
 /// # Examples
 /// ```
@@ -340,35 +339,35 @@ impl From<Option<i32>> for NodeVersion {
 /// use zookeeper_recipes::NodeVersion;
 ///
 /// let order = guard.get_data("/orders/4711").await?.ok_or("there is no such order")?;
-/// assert_eq!((order.data, order.version), (b"new".to_vec(), NodeVersion::Exactly(0)));
+/// assert_eq!((order.data, order.version), (b"new".to_vec(), NodeVersion::Exact(0)));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Stored {
+pub struct NodeData {
     /// The node's data.
     pub data: Vec<u8>,
     /// The version of the data, for the write that is based on them.
     pub version: NodeVersion,
 }
 
-impl fmt::Debug for Stored {
+impl fmt::Debug for NodeData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The data may be large, and no business of a log's.
-        write!(f, "Stored {{ data: {} bytes, version: {:?} }}", self.data.len(), self.version)
+        write!(f, "NodeData {{ data: {} bytes, version: {:?} }}", self.data.len(), self.version)
     }
 }
 
 /// Reads a node under these holds of one client.
-pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<Stored>, ReadError> {
+pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<NodeData>, ReadError> {
     let namespace = holds.first().map_or("", |hold| hold.path_lock().client().namespace());
     let stored = read::get_data(holds, LockPath::parse(namespace, path)?).await?;
-    Ok(stored.map(|read| Stored { data: read.data, version: NodeVersion::Exactly(read.version) }))
+    Ok(stored.map(|read| NodeData { data: read.data, version: NodeVersion::Exact(read.version) }))
 }
 
 /// Reads a node while a leader is in its term.
-pub(crate) async fn get_data_in(term: &Term, path: &str) -> Result<Option<Stored>, ReadError> {
+pub(crate) async fn get_data_in(term: &Term, path: &str) -> Result<Option<NodeData>, ReadError> {
     let over = || term.lost().map_or(Ok(()), |lost: Lost| Err(ReadError::from(lost)));
     over()?;
     let hold = term.hold()?;

@@ -29,11 +29,11 @@ use zookeeper_recipes::{
     Heartbeat, HoldWatch, Holding, InspectError, InterProcessFairLock, InterProcessFairLockBuilder,
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessMutexBuilder,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessSemaphore,
-    InterProcessSemaphoreBuilder, InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockPath,
-    LockState, Lost, LostReason, Margin, MultiLockGuard, NodePath, NodeVersion, OnceBuilder, OnceError,
-    OnceOutcome, OnceRecord, OnceRun, Parents, ParseTokenError, Permissions, QueuedLock, ReadError,
-    ReadGuard, ReadToken, ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure,
-    ServerFailureKind, ServerFailures, SetPermitsError, StaleToken, StateWatch, Stored, Token, Transaction,
+    InterProcessSemaphoreBuilder, InterProcessWriteLock, InvalidPath, LeaseMargin, LocalHolder, LockGuard,
+    LockPath, LockState, Lost, LostReason, MultiLockGuard, NodeData, NodePath, NodeVersion, OnceBuilder,
+    OnceError, OnceOutcome, OnceRecord, OnceRun, ParentNodes, ParseTokenError, Permissions, QueuedLock,
+    ReadError, ReadGuard, ReadToken, ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure,
+    ServerFailureKind, ServerFailures, SetPermitsError, StaleToken, StateWatch, Token, Transaction,
     TransactionError, TryLockError, WriteGuard, mode, once,
 };
 use zookeeper_recipes::{BreakError, Contender, ContenderKind, Identity};
@@ -102,8 +102,8 @@ fn types_go_anywhere() {
     all!(cloned: Acl, LockPath, NodePath, ServerFailures);
     all!(free: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
     all!(copied: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
-    all!(free: Parents, Permissions, Heartbeat, Margin, Dialect, ServerFailureKind);
-    all!(copied: Parents, Permissions, Heartbeat, Margin, Dialect);
+    all!(free: ParentNodes, Permissions, Heartbeat, LeaseMargin, Dialect, ServerFailureKind);
+    all!(copied: ParentNodes, Permissions, Heartbeat, LeaseMargin, Dialect);
     all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
     all!(error: AcquireError, BuildError, ConnectError, DrainError, InvalidPath, Lost, ReleaseError, RevokeError);
     all!(error: ParseTokenError);
@@ -116,8 +116,8 @@ fn types_go_anywhere() {
     all!(borrowed: Transaction<'static>);
     all!(free: PersistentNode, PersistentNodeBuilder, PersistentNodeState, GroupMember, GroupWatch);
     all!(copied: PersistentNodeState);
-    all!(free: Stored, OnceBuilder, OnceOutcome<u32>, OnceRecord, OnceRun);
-    all!(cloned: Stored, OnceBuilder, OnceOutcome<u32>, OnceRecord);
+    all!(free: NodeData, OnceBuilder, OnceOutcome<u32>, OnceRecord, OnceRun);
+    all!(cloned: NodeData, OnceBuilder, OnceOutcome<u32>, OnceRecord);
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
@@ -319,9 +319,9 @@ async fn other_defaults() {
         RetryPolicy::default(),
         RetryPolicy::exponential(Duration::from_secs(1), 3, Duration::from_secs(5))
     );
-    assert_eq!(Parents::default(), Parents::Container);
+    assert_eq!(ParentNodes::default(), ParentNodes::Container);
     assert_eq!(Heartbeat::default(), Heartbeat::Commit);
-    assert_eq!(Margin::default(), Margin::Standard);
+    assert_eq!(LeaseMargin::default(), LeaseMargin::Standard);
     let server = Server::start().unwrap();
     let client = connect_as(Client::builder(), &server).await;
     assert_eq!(client.state(), ConnectionState::Connected, "as soon as it is connected");

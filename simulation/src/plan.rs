@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use simnet::Rng;
-use zookeeper_recipes::Margin;
+use zookeeper_recipes::LeaseMargin;
 
 /// One world in so many is [long](Plan::long).
 const LONG: u64 = 40;
@@ -58,7 +58,7 @@ pub struct Plan {
     /// The server's clock, and how late its leader hears of sessions.
     pub clock_rate: f64,
     pub touch_interval: Duration,
-    pub margin: Margin,
+    pub margin: LeaseMargin,
     /// How many callers of a client a mutex is handed to, and for how long, before another is let in; 0 is none.
     pub handoff: u32,
     pub handoff_ms: u64,
@@ -131,7 +131,7 @@ impl Plan {
             // The standard margin is a sixth of the timeout, and allows for this.
             clock_rate: if drifts { *rng.pick(&[0.9, 1.05, 1.1]) } else { 1.0 },
             touch_interval: if lags { session_timeout / 20 } else { Duration::ZERO },
-            margin: if rng.one_in(4) { Margin::Strict } else { Margin::Standard },
+            margin: if rng.one_in(4) { LeaseMargin::Strict } else { LeaseMargin::Standard },
             handoff: *rng.pick(&[0, 0, 0, 8]),
             handoff_ms: *rng.pick(&[50, 500]),
             sticky: rng.one_in(3),

@@ -12,7 +12,7 @@ use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::requests::{make_directories_at, to_library};
 use crate::engine::room;
 use crate::error::{AcquireError, AtomicLongError, Cause};
-use crate::options::{Acl, Parents};
+use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::counter::{
@@ -31,7 +31,7 @@ use crate::session::zk_session::{Handle, Session, SessionGone, cause};
 pub(crate) struct Counter {
     pub(crate) path: LockPath,
     pub(crate) acl: Arc<[Acl]>,
-    pub(crate) parents: Parents,
+    pub(crate) parents: ParentNodes,
     /// The mutex under which it is changed while it is contended. Has the client.
     pub(crate) mutex: Arc<PathLock>,
     /// How long the tries under the mutex may take, with the wait for it.

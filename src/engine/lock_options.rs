@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::BuildError;
-use crate::options::{Acl, Parents};
+use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::node_name::{Dialect, Family, Naming};
 use crate::protocol::room::HandOff;
@@ -67,7 +67,7 @@ pub(crate) struct RequestedOptions {
     pub(crate) node_limit: Option<usize>,
     pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Option<Arc<[Acl]>>,
-    pub(crate) parents: Option<Parents>,
+    pub(crate) parents: Option<ParentNodes>,
     pub(crate) dialect: Option<Dialect>,
     /// Of a mutex: how its attempts hand it over in memory.
     pub(crate) hand_off: Option<HandOff>,
@@ -88,7 +88,7 @@ pub(crate) struct LockOptions {
     /// The data of its nodes; `None` if that is the identity of the client.
     pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Arc<[Acl]>,
-    pub(crate) parents: Parents,
+    pub(crate) parents: ParentNodes,
     pub(crate) dialect: Dialect,
     /// How its attempts hand it over in memory; `None` if they do not.
     pub(crate) hand_off: Option<HandOff>,
@@ -158,8 +158,8 @@ impl RequestedOptions {
         }
         let dialect = self.dialect.unwrap_or_default();
         let parents = self.parents.unwrap_or(match dialect {
-            Dialect::Curator => Parents::Container,
-            Dialect::Kazoo => Parents::Persistent,
+            Dialect::Curator => ParentNodes::Container,
+            Dialect::Kazoo => ParentNodes::Persistent,
         });
         let semaphore = match recipe {
             Recipe::Semaphore => Some(self.semaphore(namespace, path)?),
@@ -244,14 +244,14 @@ mod tests {
     fn defaults() {
         let options = RequestedOptions::default().resolve("", &path(), Recipe::Mutex, &open(), None).unwrap();
         assert_eq!(options.node_limit, 64);
-        assert_eq!(options.parents, Parents::Container);
+        assert_eq!(options.parents, ParentNodes::Container);
         assert_eq!(*options.acl, [Acl::open()]);
         assert_eq!(options.dialect, Dialect::Curator);
         let fair = RequestedOptions::default().resolve("", &path(), Recipe::FairLock, &open(), None).unwrap();
         assert_eq!(fair.node_limit, 5_000);
         let kazoo = RequestedOptions { dialect: Some(Dialect::Kazoo), ..RequestedOptions::default() };
         let kazoo = kazoo.resolve("", &path(), Recipe::ReadWriteLock, &open(), None).unwrap();
-        assert_eq!((kazoo.parents, kazoo.node_limit), (Parents::Persistent, 64));
+        assert_eq!((kazoo.parents, kazoo.node_limit), (ParentNodes::Persistent, 64));
     }
 
     #[test]
@@ -302,7 +302,8 @@ mod tests {
         );
         let data = RequestedOptions { data: Some(b"x"[..].into()), ..RequestedOptions::default() };
         assert_eq!(data.agrees_with(&path_lock), Err("data"));
-        let parents = RequestedOptions { parents: Some(Parents::Persistent), ..RequestedOptions::default() };
+        let parents =
+            RequestedOptions { parents: Some(ParentNodes::Persistent), ..RequestedOptions::default() };
         assert_eq!(parents.agrees_with(&path_lock), Err("parents"));
         let acl = RequestedOptions { acl: Some([Acl::creator_all()].into()), ..RequestedOptions::default() };
         assert_eq!(acl.agrees_with(&path_lock), Err("acl"));

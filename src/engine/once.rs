@@ -10,7 +10,7 @@ use crate::engine::read::{self, Read};
 use crate::engine::requests::make_directories_at;
 use crate::engine::transact::{Operation, transact};
 use crate::error::{AcquireError, Cause, OnceError, ReadError, TransactionError};
-use crate::options::Parents;
+use crate::options::ParentNodes;
 use crate::path::LockPath;
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::once::{are_too_many, is_of, to_prune};
@@ -153,7 +153,7 @@ impl Records {
     async fn make_directory(&self) -> bool {
         let made = self.client.ask(|_, handle| async move {
             let (path, acl) = (self.directory.server(), self.client.acl());
-            make_directories_at(&self.client, &handle, path, acl, Parents::Persistent).await
+            make_directories_at(&self.client, &handle, path, acl, ParentNodes::Persistent).await
         });
         made.await.is_ok()
     }

@@ -11,7 +11,7 @@ use zookeeper_client as zk;
 use crate::engine::registry::Registry;
 use crate::engine::requests::{make_directories_at, to_library};
 use crate::error::{Cause, InspectError, PersistentNodeError};
-use crate::options::{Acl, Parents};
+use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::failure::{Failure, FailureKind, Refusal};
 use crate::protocol::persistent_node::{Owner, PersistentNodeState, owner};
@@ -71,7 +71,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Node {
     pub(crate) path: LockPath,
     pub(crate) acl: Arc<[Acl]>,
-    pub(crate) parents: Parents,
+    pub(crate) parents: ParentNodes,
     pub(crate) has_credentials: Option<bool>,
     pub(crate) state: watch::Sender<PersistentNodeState>,
     /// The generation of the data that the node was given last.
@@ -86,7 +86,7 @@ pub(crate) struct Node {
 pub(crate) type Orders = watch::Receiver<Wanted>;
 
 impl Node {
-    pub(crate) fn new(client: &Core, path: LockPath, acl: Arc<[Acl]>, parents: Parents) -> Arc<Self> {
+    pub(crate) fn new(client: &Core, path: LockPath, acl: Arc<[Acl]>, parents: ParentNodes) -> Arc<Self> {
         Arc::new(Self {
             path,
             acl,

@@ -13,7 +13,7 @@ use crate::engine::lock_options::LockOptions;
 use crate::engine::node_contender::first_contender;
 use crate::engine::path_lock::PathLock;
 use crate::engine::seat::Seat;
-use crate::options::{Acl, Parents, Permissions};
+use crate::options::{Acl, ParentNodes, Permissions};
 use crate::path::LockPath;
 use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
@@ -436,12 +436,12 @@ pub(super) async fn make_directories_at(
     handle: &zk::Client,
     path: &str,
     acl: &[Acl],
-    parents: Parents,
+    parents: ParentNodes,
 ) -> Result<(), zk::Error> {
     let acls = to_library(acl);
     // Tries upwards from the leaf until a parent exists, then creates downwards.
     let make = async |mode: zk::CreateMode| handle.mkdir(path, &mode.with_acls(zk::Acls::new(&acls))).await;
-    if parents == Parents::Persistent || !client.makes_containers() {
+    if parents == ParentNodes::Persistent || !client.makes_containers() {
         return make(zk::CreateMode::Persistent).await;
     }
     // Servers that do not know the request say so, or close the connection (ZooKeeper 3.4, ClickHouse

@@ -309,7 +309,7 @@ mod tests {
     use crate::error::LostReason;
     use crate::path::LockPath;
     use crate::protocol::hold::HoldState;
-    use crate::protocol::lease::Margin;
+    use crate::protocol::lease::LeaseMargin;
     use crate::protocol::node_name::Kind;
     use crate::session::cleanup::{Cleanup, CleanupQueue};
     use crate::session::clock;
@@ -328,7 +328,7 @@ mod tests {
     impl Scene {
         async fn new(server: &Server) -> Self {
             let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-            let session = Session::new(1, handle, Margin::default());
+            let session = Session::new(1, handle, LeaseMargin::default());
             let (cleanup, queue) = Cleanup::new();
             let scene = Self { session, cleanup, queue };
             scene.renew();
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(scene.deleted(), 1);
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         // Never renewed.
-        scene.session = Session::new(2, handle, Margin::default());
+        scene.session = Session::new(2, handle, LeaseMargin::default());
         assert!(readers.share(&scene.reader(), &scene.session, (2, 0)).is_some());
         assert!(readers.join(None).is_none(), "the session is in doubt");
     }

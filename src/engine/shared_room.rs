@@ -474,7 +474,7 @@ mod tests {
     use super::*;
     use crate::engine::progress::ProgressSender;
     use crate::protocol::hold::HoldState;
-    use crate::protocol::lease::Margin;
+    use crate::protocol::lease::LeaseMargin;
     use crate::protocol::node_name::Kind;
     use crate::session::cleanup::Cleanup;
 
@@ -515,7 +515,7 @@ mod tests {
     async fn a_node_is_kept_for_no_longer_than_there_is_a_handle() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, Margin::default());
+        let session = Session::new(1, handle, LeaseMargin::default());
         session.lease().renewed(clock::now());
         for closes_first in [true, false] {
             let (cleanup, mut queue) = Cleanup::new();

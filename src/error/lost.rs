@@ -87,9 +87,9 @@ pub enum LostReason {
     /// The node of the lock was deleted, by an administrator or another program.
     NodeDeleted,
     /// The lease of the session ran out: no server has confirmed the session for the session timeout less the
-    /// [margin](crate::Margin), so they may give the lock to another process. If the session has survived,
-    /// they do not before the last guard of this hold is dropped, or the session timeout has passed since the
-    /// last renewal.
+    /// [margin](crate::LeaseMargin), so they may give the lock to another process. If the session has
+    /// survived, they do not before the last guard of this hold is dropped, or the session timeout has passed
+    /// since the last renewal.
     LeaseExpired,
     /// The lease that the caller set is over, by
     /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or

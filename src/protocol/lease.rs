@@ -27,16 +27,16 @@ use crate::protocol::moment::Moment;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let servers = server.connect_string();
-/// use zookeeper_recipes::{Client, Margin};
+/// use zookeeper_recipes::{Client, LeaseMargin};
 ///
-/// // With a session timeout of 30 s a lock is lost 9 s after its last renewal, with `Margin::Standard` 20 s.
-/// let client = Client::builder().margin(Margin::Strict).connect(&servers).await?;
+/// // With a session timeout of 30 s a lock is lost 9 s after its last renewal, instead of 20 s.
+/// let client = Client::builder().margin(LeaseMargin::Strict).connect(&servers).await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Margin {
+pub enum LeaseMargin {
     /// A third of the session timeout. Safe for a single interruption at a time, with servers that talk to
     /// the leader directly. The default.
     #[default]
@@ -79,10 +79,10 @@ pub(crate) enum LeaseState {
 }
 
 impl Lease {
-    pub(crate) fn new(timeout: Duration, margin: Margin) -> Self {
+    pub(crate) fn new(timeout: Duration, margin: LeaseMargin) -> Self {
         let margin = match margin {
-            Margin::Standard => timeout / 3,
-            Margin::Strict => timeout * 7 / 10,
+            LeaseMargin::Standard => timeout / 3,
+            LeaseMargin::Strict => timeout * 7 / 10,
         };
         Self { timeout, margin }
     }
@@ -142,7 +142,7 @@ mod tests {
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 
-    fn state(margin: Margin, age: Duration) -> LeaseState {
+    fn state(margin: LeaseMargin, age: Duration) -> LeaseState {
         let renewal = Moment::at(S(100));
         Lease::new(S(30), margin).state(Some(renewal), Moment::at(S(100) + age))
     }
@@ -150,27 +150,30 @@ mod tests {
     #[test]
     fn a_lease_is_valid_for_two_thirds_of_the_timeout() {
         let just_before = S(20) - Duration::from_nanos(1);
-        assert_eq!(state(Margin::Standard, S(9)), LeaseState::Valid);
-        assert_eq!(state(Margin::Standard, S(10)), LeaseState::Suspended);
-        assert_eq!(state(Margin::Standard, just_before), LeaseState::Suspended);
-        assert_eq!(state(Margin::Standard, S(20)), LeaseState::Expired);
+        assert_eq!(state(LeaseMargin::Standard, S(9)), LeaseState::Valid);
+        assert_eq!(state(LeaseMargin::Standard, S(10)), LeaseState::Suspended);
+        assert_eq!(state(LeaseMargin::Standard, just_before), LeaseState::Suspended);
+        assert_eq!(state(LeaseMargin::Standard, S(20)), LeaseState::Expired);
     }
 
     #[test]
     fn strict_is_three_tenths() {
-        assert_eq!(state(Margin::Strict, S(5)), LeaseState::Valid);
-        assert_eq!(state(Margin::Strict, S(6)), LeaseState::Suspended);
-        assert_eq!(state(Margin::Strict, S(9)), LeaseState::Expired);
+        assert_eq!(state(LeaseMargin::Strict, S(5)), LeaseState::Valid);
+        assert_eq!(state(LeaseMargin::Strict, S(6)), LeaseState::Suspended);
+        assert_eq!(state(LeaseMargin::Strict, S(9)), LeaseState::Expired);
     }
 
     #[test]
     fn a_lease_that_was_never_renewed_has_expired() {
-        assert_eq!(Lease::new(S(30), Margin::Standard).state(None, Moment::at(S(0))), LeaseState::Expired);
+        assert_eq!(
+            Lease::new(S(30), LeaseMargin::Standard).state(None, Moment::at(S(0))),
+            LeaseState::Expired
+        );
     }
 
     #[test]
     fn the_next_check_is_when_the_state_changes() {
-        for margin in [Margin::Standard, Margin::Strict] {
+        for margin in [LeaseMargin::Standard, LeaseMargin::Strict] {
             let (lease, renewal) = (Lease::new(S(30), margin), Moment::at(S(100)));
             let mut now = renewal;
             let mut seen = vec![lease.state(Some(renewal), now)];
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_heartbeat_can_be_lost_with_either_margin() {
-        for margin in [Margin::Standard, Margin::Strict] {
+        for margin in [LeaseMargin::Standard, LeaseMargin::Strict] {
             let lease = Lease::new(S(30), margin);
             // The one after it still has a whole interval to be answered in.
             assert!(lease.heartbeat_interval() * 3 <= lease.duration(), "{margin:?}");
@@ -207,7 +210,7 @@ mod tests {
     #[test]
     fn spare_tries_find_servers_that_are_back_in_time() {
         // In ms, as all below; with the strict margin the lease is shorter, and so is the outage.
-        for (margin, outage) in [(Margin::Standard, 450), (Margin::Strict, 190)] {
+        for (margin, outage) in [(LeaseMargin::Standard, 450), (LeaseMargin::Strict, 190)] {
             for timeout in [500, 2_000, 6_000, 15_000, 30_000, 120_000] {
                 let lease = Lease::new(Duration::from_millis(timeout), margin);
                 let SpareTries { from, pause, limit } = lease.spare_tries();

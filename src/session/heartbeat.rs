@@ -48,9 +48,9 @@ pub enum Heartbeat {
     /// keeps the session.
     ///
     /// It is sent every sixth of the session timeout (every tenth with
-    /// [`Margin::Strict`](crate::Margin::Strict)) while the client holds a lock, or waits for one and no
-    /// other write was answered. It costs the ensemble one transaction for each client and interval, and
-    /// notices within that time that a lock node was deleted.
+    /// [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)) while the client holds a lock, or waits for one
+    /// and no other write was answered. It costs the ensemble one transaction for each client and interval,
+    /// and notices within that time that a lock node was deleted.
     #[default]
     Commit,
     /// A `sync`, which the leader answers without writing.
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
     use crate::path::LockPath;
     use crate::protocol::hold::Care;
-    use crate::protocol::lease::Margin;
+    use crate::protocol::lease::LeaseMargin;
     use crate::session::holds::HeldLock;
 
     #[derive(Debug)]
@@ -410,7 +410,7 @@ mod tests {
     async fn a_lock_that_is_held_is_checked_although_the_session_has_no_nodes() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, Margin::default());
+        let session = Session::new(1, handle, LeaseMargin::default());
         session.lease().renewed(clock::now());
         let beats = tokio::spawn(run(Arc::clone(&session), Heartbeat::Commit));
         // Looks at a session without nodes first.

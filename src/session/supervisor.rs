@@ -10,7 +10,7 @@ use zookeeper_client as zk;
 
 use crate::error::{ConnectError, LostReason};
 use crate::protocol::hold::HoldEvent;
-use crate::protocol::lease::Margin;
+use crate::protocol::lease::LeaseMargin;
 use crate::protocol::server_timeout::ConnectionHistory;
 use crate::session::background;
 use crate::session::cleanup::Cleanup;
@@ -193,7 +193,7 @@ impl Shared {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LeaseOptions {
     pub(crate) heartbeat: Heartbeat,
-    pub(crate) margin: Margin,
+    pub(crate) margin: LeaseMargin,
 }
 
 /// Closes the client if its supervisor does not end by returning: it may panic (in a tracing subscriber, in

@@ -18,7 +18,7 @@ use zookeeper_client as zk;
 use crate::error::{Cause, LostReason};
 use crate::path::LockPath;
 use crate::protocol::hold::HoldEvent;
-use crate::protocol::lease::{Lease, LeaseState, Margin};
+use crate::protocol::lease::{Lease, LeaseMargin, LeaseState};
 use crate::protocol::local_queue::Gone;
 use crate::protocol::moment::Moment;
 use crate::session::clock;
@@ -94,7 +94,7 @@ pub(super) fn expired_by_servers(last_renewal: Option<Moment>, timeout: Duration
 }
 
 impl Session {
-    pub(crate) fn new(number: u64, handle: zk::Client, margin: Margin) -> Arc<Self> {
+    pub(crate) fn new(number: u64, handle: zk::Client, margin: LeaseMargin) -> Arc<Self> {
         let (session_id, timeout) = (handle.session_id().0, handle.session_timeout());
         Arc::new(Self {
             number,

@@ -7,8 +7,8 @@ use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Acl, BuildError, Client, GroupMember, LeaderLatch, LeadershipState, Parents, Permissions, PersistentNode,
-    PersistentNodeError, PersistentNodeState, RetryPolicy,
+    Acl, BuildError, Client, GroupMember, LeaderLatch, LeadershipState, ParentNodes, Permissions,
+    PersistentNode, PersistentNodeError, PersistentNodeState, RetryPolicy,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, NodeKind, Op, Server, ServerError};
 
@@ -464,7 +464,7 @@ async fn a_protected_name_is_no_other_s() {
     let server = Server::start().unwrap();
     let (client, other) = (connect(&server).await, connect(&server).await);
     let builder =
-        |client| PersistentNode::builder(client, PATH, "a").protected().parents(Parents::Persistent);
+        |client| PersistentNode::builder(client, PATH, "a").protected().parents(ParentNodes::Persistent);
     let (one, two) = (builder(&client).create().unwrap(), builder(&other).create().unwrap());
     for node in [&one, &two] {
         within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();

@@ -255,7 +255,7 @@ async fn a_write_that_is_refused_keeps_the_job_from_being_recorded() {
     let client = connect(&server).await;
     server.create("/balance", "100").unwrap();
     let run = today(&client).run(|run| async move {
-        run.record_with(|writes| writes.check("/balance", NodeVersion::Exactly(7)));
+        run.record_with(|writes| writes.check("/balance", NodeVersion::Exact(7)));
         Ok::<_, String>(())
     });
     let error = within("the refusal", run).await.unwrap_err();

@@ -22,7 +22,7 @@ async fn what_is_read_has_the_version_for_the_write() {
     let guard = hold(&client).await;
     assert!(within("a read", guard.get_data("/none")).await.unwrap().is_none());
     let read = within("a read", guard.get_data(RATES)).await.unwrap().unwrap();
-    assert_eq!((&*read.data, read.version), (&b"2"[..], NodeVersion::Exactly(1)));
+    assert_eq!((&*read.data, read.version), (&b"2"[..], NodeVersion::Exact(1)));
     assert!(!format!("{read:?}").contains("50"), "{read:?} shows no data");
     // One that does not take the lock.
     server.set_data(RATES, "3").unwrap();
@@ -62,7 +62,7 @@ async fn every_guard_with_transactions_reads() {
     within("a write", both.transaction().create(RATES, "1").commit()).await.unwrap();
     assert_eq!(server.node("/shop/rates").unwrap().data, b"1", "below the namespace");
     let read = within("a read", both.get_data(RATES)).await.unwrap().unwrap();
-    assert_eq!((&*read.data, read.version), (&b"1"[..], NodeVersion::Exactly(0)));
+    assert_eq!((&*read.data, read.version), (&b"1"[..], NodeVersion::Exact(0)));
     let semaphore = InterProcessSemaphore::new(&client, "/permits", 2).unwrap();
     let permits = within("the permits", semaphore.try_acquire_many(2)).await.unwrap();
     assert_eq!(within("a read", permits.get_data(RATES)).await.unwrap().unwrap().data, b"1");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
-use zookeeper_recipes::{AcquireError, BuildError, InspectError, InterProcessMutex, LockPath, Parents};
+use zookeeper_recipes::{AcquireError, BuildError, InspectError, InterProcessMutex, LockPath, ParentNodes};
 use zookeeper_test_server::{Match, NodeKind, Op};
 
 use crate::harness::{Behaviour, Env, NO_CONTAINERS, Need, behaviours};
@@ -47,7 +47,7 @@ async fn they_are_made_as_containers_and_so_is_everything_above(env: &Env) {
 async fn they_are_made_to_stay_where_asked(env: &Env) {
     let path = env.path("a/lock");
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, &path).parents(Parents::Persistent).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, &path).parents(ParentNodes::Persistent).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     for parent in [env.path("a"), path.clone()] {
         assert_eq!(env.server().node(&parent).unwrap().kind, NodeKind::Persistent, "{parent}");

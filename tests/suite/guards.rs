@@ -417,5 +417,5 @@ async fn what_the_previous_holder_wrote_is_read(env: &Env) {
     within("all rounds", tasks.join_all()).await;
     let guard = within("the lock", env.mutex().await.lock()).await.unwrap();
     let read = within("the count", guard.get_data(&path)).await.unwrap().unwrap();
-    assert_eq!((&*read.data, read.version), (&b"24"[..], NodeVersion::Exactly(24)));
+    assert_eq!((&*read.data, read.version), (&b"24"[..], NodeVersion::Exact(24)));
 }

@@ -3,7 +3,7 @@
 use test_support::within;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    Acl, BuildError, InterProcessMutex, InterProcessMutexBuilder, Parents, Permissions, TryLockError,
+    Acl, BuildError, InterProcessMutex, InterProcessMutexBuilder, ParentNodes, Permissions, TryLockError,
 };
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
@@ -30,7 +30,7 @@ async fn handles_with_other_options_conflict(env: &Env) {
         ("max_znodes", |builder| builder.max_znodes(4)),
         ("data", |builder| builder.data("y")),
         ("acl", |builder| builder.acl([Acl::new("world", "anyone", Permissions::READ)])),
-        ("parents", |builder| builder.parents(Parents::Persistent)),
+        ("parents", |builder| builder.parents(ParentNodes::Persistent)),
     ];
     for (name, set) in others {
         match set(InterProcessMutex::builder(&client, &path)).build().unwrap_err() {

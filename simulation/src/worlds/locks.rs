@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{
     AcquireError, AnyGuard, Client, InterProcessFairLock, InterProcessLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, LockGuard,
-    Parents, ReleaseError, TryLockError,
+    ParentNodes, ReleaseError, TryLockError,
 };
 
 use super::{deeds, polled};
@@ -136,7 +136,7 @@ async fn enqueue(
 impl Lock {
     pub fn new(plan: &Plan, client: &Client, place: usize) -> Self {
         let path = path(place);
-        let parents = if plan.persistent { Parents::Persistent } else { Parents::Container };
+        let parents = if plan.persistent { ParentNodes::Persistent } else { ParentNodes::Container };
         let built = match plan.kinds[place] {
             Kind::Fair => {
                 InterProcessFairLock::builder(client, &path).parents(parents).build().map(Self::Fair)

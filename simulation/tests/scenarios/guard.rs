@@ -14,7 +14,7 @@ use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     AcquireError, Client, ClientBuilder, ConnectionState, FencingToken, Heartbeat, InterProcessMutex,
-    LockGuard, LockState, LostReason, Margin, ReleaseError, TransactionError,
+    LeaseMargin, LockGuard, LockState, LostReason, ReleaseError, TransactionError,
 };
 use zookeeper_test_server::{
     Cut, Direction, Gate, Isolation, LogEntry, LogKind, Loss, Match, Op, Server, Version,
@@ -58,7 +58,7 @@ fn patient_server() -> Server {
 }
 
 async fn slow_client(server: &Server) -> Client {
-    client_with(server, SLOW, Client::builder().margin(Margin::Strict)).await
+    client_with(server, SLOW, Client::builder().margin(LeaseMargin::Strict)).await
 }
 
 /// Waits until the guard is in a state that is asked for, looking again whenever the connection state or the
@@ -233,7 +233,7 @@ async fn a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
 #[tokio::test]
 async fn the_strict_margin_gives_up_earlier() {
     let server = server();
-    let strict = client_with(&server, PATIENT, Client::builder().margin(Margin::Strict)).await;
+    let strict = client_with(&server, PATIENT, Client::builder().margin(LeaseMargin::Strict)).await;
     let guard = hold(&strict).await;
     let id = session(&strict);
     server.stall(id, Direction::Both);

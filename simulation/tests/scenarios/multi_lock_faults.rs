@@ -12,7 +12,7 @@ use test_support::in_process::{
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, InterProcessMultiLock, InterProcessMutex, LockGuard, Margin,
+    AcquireError, Client, ConnectionState, InterProcessMultiLock, InterProcessMutex, LeaseMargin, LockGuard,
     MultiLockGuard, RetryPolicy, TryLockError,
 };
 use zookeeper_test_server::{Cut, Gate, Loss, Match, Op, Server, ServerError, View};
@@ -578,7 +578,7 @@ async fn ends_in_doubt() -> bool {
     server.freeze_expiry(true);
     PATHS.iter().for_each(|path| server.create(path, "").unwrap());
     // In doubt after 0.2 s without an answer to a write; the library gives the connection up after 0.5 s.
-    let builder = Client::builder().session_timeout(Duration::from_secs(1)).margin(Margin::Strict);
+    let builder = Client::builder().session_timeout(Duration::from_secs(1)).margin(LeaseMargin::Strict);
     let client = builder.connect(&server.connect_string()).await.unwrap();
     let (other, id) = (calm(&server).await, session(&client));
     // Heartbeats, which check `/` where no lock is held, renew nothing: an unknown code.

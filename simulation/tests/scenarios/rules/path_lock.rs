@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    Acl, AcquireError, BuildError, Client, InterProcessMutex, Parents, Permissions, RetryPolicy,
+    Acl, AcquireError, BuildError, Client, InterProcessMutex, ParentNodes, Permissions, RetryPolicy,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -170,7 +170,7 @@ async fn the_first_handle_decides_and_a_conflict_is_an_error() {
         (builder().max_znodes(4).build(), "max_znodes"),
         (builder().data("another's").build(), "data"),
         (builder().acl([Acl::new("world", "anyone", Permissions::READ)]).build(), "acl"),
-        (builder().parents(Parents::Persistent).build(), "parents"),
+        (builder().parents(ParentNodes::Persistent).build(), "parents"),
     ];
     for (built, name) in conflicts {
         match built.unwrap_err() {
@@ -203,8 +203,8 @@ async fn options_reach_the_server() {
     let client = calm(&server).await;
     for (parents, kind) in [
         (None, NodeKind::Container),
-        (Some(Parents::Container), NodeKind::Container),
-        (Some(Parents::Persistent), NodeKind::Persistent),
+        (Some(ParentNodes::Container), NodeKind::Container),
+        (Some(ParentNodes::Persistent), NodeKind::Persistent),
     ] {
         let path = format!("/options/{parents:?}/lock");
         let mut builder = InterProcessMutex::builder(&client, &path);
