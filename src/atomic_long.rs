@@ -30,9 +30,9 @@ use crate::shown::Quoted;
 /// if two processes believe that they hold the mutex, and Java processes need not use the same one, or any.
 ///
 /// # Ids
-/// [`next`](Self::next) returns an id: each number once, to one caller, in whichever process, through lost
-/// connections, expired sessions and crashes. [`cached`](Self::cached) returns them without a request each,
-/// from a range that was reserved before. Both leave gaps when an answer is lost or a process ends.
+/// [`next_id`](Self::next_id) returns an id: each number once, to one caller, in whichever process, through
+/// lost connections, expired sessions and crashes. [`cached`](Self::cached) returns them without a request
+/// each, from a range that was reserved before. Both leave gaps when an answer is lost or a process ends.
 /// [`add`](Self::add) and the others change a total instead, and must not be repeated when it is unknown
 /// whether they did: they return [`AtomicLongError::Unknown`] then.
 ///
@@ -57,8 +57,8 @@ use crate::shown::Quoted;
 /// use zookeeper_recipes::DistributedAtomicLong;
 ///
 /// let orders = DistributedAtomicLong::new(&client, "/shop/order-number")?;
-/// assert_eq!(orders.next().await?, 1);
-/// assert_eq!(orders.next().await?, 2); // in this process or any other
+/// assert_eq!(orders.next_id().await?, 1);
+/// assert_eq!(orders.next_id().await?, 2); // in this process or any other
 ///
 /// let visitors = DistributedAtomicLong::new(&client, "/shop/visitors")?;
 /// assert_eq!(visitors.add(3).await?, 3);
@@ -174,8 +174,8 @@ impl DistributedAtomicLong {
     /// Sets the value, whatever it is; Curator's `forceSet`.
     ///
     /// A change by another process at the same moment comes before or after it, whole: this one has its
-    /// condition too, and Curator's has none. A value below the ids that [`next`](Self::next) has returned
-    /// makes it return them again.
+    /// condition too, and Curator's has none. A value below the ids that [`next_id`](Self::next_id) has
+    /// returned makes it return them again.
     ///
     /// # Errors
     /// [`AtomicLongError::Unknown`] if the answer was lost and the counter was changed since: it was set, and
@@ -195,7 +195,7 @@ impl DistributedAtomicLong {
     ///
     /// let orders = DistributedAtomicLong::new(&client, "/shop/order-number")?;
     /// orders.set(10_000).await?;
-    /// assert_eq!(orders.next().await?, 10_001);
+    /// assert_eq!(orders.next_id().await?, 10_001);
     /// # Ok(())
     /// # }
     /// ```
@@ -226,7 +226,7 @@ impl DistributedAtomicLong {
     /// let orders = DistributedAtomicLong::new(&client, "/shop/order-number")?;
     /// assert!(orders.initialize(10_000).await?);
     /// assert!(!orders.initialize(10_000).await?); // by the next process that starts
-    /// assert_eq!(orders.next().await?, 10_001);
+    /// assert_eq!(orders.next_id().await?, 10_001);
     /// # Ok(())
     /// # }
     /// ```
@@ -279,7 +279,8 @@ impl DistributedAtomicLong {
     ///
     /// # Errors
     /// - [`AtomicLongError::Unknown`] if the answer was lost and the counter was changed since: it was added,
-    ///   or not. Do not add it again, and do not use the value as an id: [`next`](Self::next) is for those.
+    ///   or not. Do not add it again, and do not use the value as an id: [`next_id`](Self::next_id) is for
+    ///   those.
     /// - [`AtomicLongError::Overflow`] if the new value would not fit into 64 bits. Nothing was added.
     /// - [`AtomicLongError::Contended`] if other processes came first at every try for all of the
     ///   [`lock_timeout`](DistributedAtomicLongBuilder::lock_timeout). Nothing was added.
@@ -390,7 +391,7 @@ impl DistributedAtomicLong {
         self.number(Change::Add(-1)).await
     }
 
-    /// Adds 1 and returns the new value as an id: no other call of `next`, in any process, returns the same.
+    /// Adds 1 and returns the new value as an id, which no other call of `next_id` in any process returns.
     ///
     /// If it is unknown whether a number was taken, it is given up and another one is taken. So there may be
     /// gaps, and there is no [`AtomicLongError::Unknown`]. The numbers of one task rise.
@@ -412,22 +413,23 @@ impl DistributedAtomicLong {
     ///
     /// let here = DistributedAtomicLong::new(&client, "/shop/order-number")?;
     /// let there = DistributedAtomicLong::new(&elsewhere, "/shop/order-number")?;
-    /// let (first, second) = tokio::try_join!(here.next(), there.next())?;
+    /// let (first, second) = tokio::try_join!(here.next_id(), there.next_id())?;
     /// assert_ne!(first, second);
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias = "id")]
     #[doc(alias = "sequence")]
-    pub async fn next(&self) -> Result<i64, AtomicLongError> {
+    pub async fn next_id(&self) -> Result<i64, AtomicLongError> {
         self.number(Change::Reserve(1)).await
     }
 
     /// Returns a source of ids that reserves `block` of them at a time, and hands them out without a request
     /// each; Curator's `CachedAtomicLong`.
     ///
-    /// The ids are those of [`next`](Self::next): no other caller gets the same. They rise within a process,
-    /// but not across processes, and those that are left in a block when the process ends are never used.
+    /// The ids are those of [`next_id`](Self::next_id): no other caller gets the same. They rise within a
+    /// process, but not across processes, and those that are left in a block when the process ends are never
+    /// used.
     ///
     /// # Errors
     /// [`BuildError::InvalidOption`] if `block` is 0.
@@ -442,8 +444,8 @@ impl DistributedAtomicLong {
     ///
     /// let orders = DistributedAtomicLong::new(&client, "/shop/order-number")?;
     /// let ids = orders.cached(100)?; // one for the whole process
-    /// assert_eq!(ids.next().await?, 1);
-    /// assert_eq!(ids.next().await?, 2); // without a request
+    /// assert_eq!(ids.next_id().await?, 1);
+    /// assert_eq!(ids.next_id().await?, 2); // without a request
     /// assert_eq!(orders.get().await?, 100);
     /// assert!(orders.cached(0).is_err());
     /// # Ok(())
@@ -510,7 +512,7 @@ const LOCK_SUFFIX: &str = "-lock";
 ///     .lock_path("/locks/order-number") // while many change it at once
 ///     .lock_timeout(Duration::from_secs(2))
 ///     .build()?;
-/// # orders.next().await?;
+/// # orders.next_id().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -617,7 +619,7 @@ impl fmt::Debug for DistributedAtomicLongBuilder {
 /// let workers: Vec<_> = (0..8)
 ///     .map(|_| {
 ///         let ids = Arc::clone(&ids);
-///         tokio::spawn(async move { ids.next().await })
+///         tokio::spawn(async move { ids.next_id().await })
 ///     })
 ///     .collect();
 /// let mut taken = Vec::new();
@@ -653,7 +655,7 @@ impl CachedAtomicLong {
     /// block.
     ///
     /// # Errors
-    /// See [`DistributedAtomicLong::next`]. [`AtomicLongError::Overflow`] if there is no room for a whole
+    /// See [`DistributedAtomicLong::next_id`]. [`AtomicLongError::Overflow`] if there is no room for a whole
     /// block. Callers that waited for a reservation that failed get its error.
     ///
     /// # Cancel safety
@@ -670,12 +672,12 @@ impl CachedAtomicLong {
     ///
     /// let orders = DistributedAtomicLong::new(&client, "/shop/order-number")?;
     /// let (here, there) = (orders.cached(10)?, orders.cached(10)?);
-    /// assert_eq!((here.next().await?, there.next().await?), (1, 11));
-    /// assert_eq!((here.next().await?, there.next().await?), (2, 12));
+    /// assert_eq!((here.next_id().await?, there.next_id().await?), (1, 11));
+    /// assert_eq!((here.next_id().await?, there.next_id().await?), (2, 12));
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn next(&self) -> Result<i64, AtomicLongError> {
+    pub async fn next_id(&self) -> Result<i64, AtomicLongError> {
         let begun_before = {
             let mut reserved = self.reserved();
             if let Some(id) = reserved.ids.next() {

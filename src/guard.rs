@@ -25,7 +25,7 @@ use crate::transaction::{NodeData, Transaction, get_data};
 /// is gone or the session has ended. The drop neither blocks nor panics, and needs no runtime.
 /// [`release`](Self::release) does the same and returns the outcome. The guard can be sent to other threads
 /// and tasks and be released there; it cannot be cloned ([`reenter`](Self::reenter) shares it).
-/// [`OptionalExt`](crate::OptionalExt#wrong-forms) lists forms of a call that drop the guard at once.
+/// [`OrBusy`](crate::OrBusy#wrong-forms) lists forms of a call that drop the guard at once.
 ///
 /// # The mode
 /// `M` is the [`Mode`] in which the lock is held: [`Exclusive`] for a mutex or a fair lock, [`Read`]

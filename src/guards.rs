@@ -58,7 +58,7 @@ use crate::transaction::{NodeData, Transaction};
 ///     tokio::spawn(guard.lost())
 /// }
 ///
-/// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+/// let both = InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?;
 /// let guard = both.lock().await?;
 /// let alarm = alarm(&guard);
 /// client.close().await?;

@@ -9,12 +9,12 @@
 //! # let server = zookeeper_test_server::Server::start()?;
 //! # let servers = server.connect_string();
 //! use std::time::Duration;
-//! use zookeeper_recipes::{Acquired, Busy, Client, InterProcessMutex, OptionalExt};
+//! use zookeeper_recipes::{Acquired, Busy, Client, InterProcessMutex, OrBusy};
 //!
 //! let client = Client::connect(&servers).await?; // "zk1:2181,zk2:2181,zk3:2181"
 //! let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 //!
-//! match mutex.acquire(Duration::from_millis(200)).await.optional()? {
+//! match mutex.acquire(Duration::from_millis(200)).await.or_busy()? {
 //!     Acquired(guard) => {
 //!         // No other process is here. Pass `guard.fencing_token()` to the database.
 //!         guard.release().await?;
@@ -136,7 +136,7 @@
 //! | `ExponentialBackoffRetry(1000, 3, 5000)` and the others | [`RetryPolicy::exponential`] and the others |
 //! | `usingNamespace` | [`ClientBuilder::namespace`] |
 //! | `ConnectionState` `SUSPENDED`, `LOST` | [`ConnectionState`], [`Client::watch_state`] |
-//! | `InterProcessMutex.acquire(t, unit)`, `boolean` | [`InterProcessMutex::acquire`], then [`.optional()`](OptionalExt::optional) |
+//! | `InterProcessMutex.acquire(t, unit)`, `boolean` | [`InterProcessMutex::acquire`], then [`.or_busy()`](OrBusy::or_busy) |
 //! | `acquire()` | [`InterProcessMutex::lock`] |
 //! | `acquire(0, unit)` | [`InterProcessMutex::try_lock`] |
 //! | `release()`, by the owning thread | [`LockGuard::release`], or dropping the guard, in any task |
@@ -151,7 +151,7 @@
 //! | `InterProcessReadWriteLock.readLock()`, `writeLock()` | [`InterProcessReadWriteLock::read_lock`], [`write_lock`](InterProcessReadWriteLock::write_lock) |
 //! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
 //! | upgrade: waits for itself, for ever | [`ReadGuard::try_upgrade`], which does not wait for other contenders |
-//! | a read lock while holding the write lock | by value: [`WriteGuard::read`] |
+//! | a read lock while holding the write lock | by value: [`WriteGuard::reenter_as_reader`] |
 //! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline, and with the members in one order |
 //! | `DistributedAtomicLong`, `AtomicValue.succeeded()` | [`DistributedAtomicLong`], with errors |
 //! | `CachedAtomicLong` | [`DistributedAtomicLong::cached`] |
@@ -251,8 +251,8 @@ pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BreakError, BuildError, ConnectError, ConversionError,
     ConversionFailure, DrainError, Holding, InspectError, InvalidPath, LeadError, LocalHolder, Lost,
-    LostReason, OnceError, OptionalExt, PersistentNodeError, ReadError, ReleaseError, RevokeError,
-    ServerFailure, ServerFailureKind, ServerFailures, SetPermitsError, TransactionError, TryLockError,
+    LostReason, OnceError, OrBusy, PersistentNodeError, ReadError, ReleaseError, RevokeError, ServerFailure,
+    ServerFailureKind, ServerFailures, SetPermitsError, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, StaleToken};

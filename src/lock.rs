@@ -510,10 +510,10 @@ macro_rules! lock_methods {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
             /// use std::time::Duration;
-            #[doc = concat!("use zookeeper_recipes::{Acquired, Busy, OptionalExt, ", $import, "};")]
+            #[doc = concat!("use zookeeper_recipes::{Acquired, Busy, OrBusy, ", $import, "};")]
             ///
             #[doc = concat!("let lock = ", $make, ";")]
-            /// match lock.acquire(Duration::from_millis(200)).await.optional()? {
+            /// match lock.acquire(Duration::from_millis(200)).await.or_busy()? {
             ///     Acquired(guard) => guard.release().await?, // after the work
             ///     Busy => println!("too busy, try again later"),
             /// }
@@ -739,10 +739,10 @@ macro_rules! lock_methods {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
             /// use std::time::Duration;
-            #[doc = concat!("use zookeeper_recipes::{Acquired, Busy, OptionalExt, ", $import, "};")]
+            #[doc = concat!("use zookeeper_recipes::{Acquired, Busy, OrBusy, ", $import, "};")]
             ///
             #[doc = concat!("let lock = ", $make, ";")]
-            /// match lock.blocking_acquire(Duration::from_millis(200)).optional()? {
+            /// match lock.blocking_acquire(Duration::from_millis(200)).or_busy()? {
             ///     Acquired(guard) => guard.blocking_release()?, // after the work
             ///     Busy => println!("too busy, try again later"),
             /// }

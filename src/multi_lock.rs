@@ -63,7 +63,7 @@ const MAX_MEMBERS: usize = 1_000;
 /// use zookeeper_recipes::InterProcessMultiLock;
 ///
 /// // A transfer between two accounts: no other process changes either of them meanwhile.
-/// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/17", "/accounts/4"])?;
+/// let both = InterProcessMultiLock::from_paths(&client, ["/accounts/17", "/accounts/4"])?;
 /// let guard = both.acquire(Duration::from_secs(10)).await?;
 /// let [from, to] = guard.fencing_tokens()[..] else { unreachable!() };
 /// // Read both, decide, write both, each with its token.
@@ -183,12 +183,12 @@ impl InterProcessMultiLock {
     ///
     /// let items = ["sku-42", "sku-7"]; // of one order
     /// let paths = items.map(|item| format!("/inventory/{item}"));
-    /// let multi = InterProcessMultiLock::of_mutexes(&client, paths)?;
+    /// let multi = InterProcessMultiLock::from_paths(&client, paths)?;
     /// assert_eq!(multi.paths(), ["/inventory/sku-42", "/inventory/sku-7"]);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn of_mutexes<P: AsRef<str>>(
+    pub fn from_paths<P: AsRef<str>>(
         client: &Client,
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Self, BuildError> {
@@ -254,10 +254,10 @@ impl InterProcessMultiLock {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use std::time::Duration;
-    /// use zookeeper_recipes::{Acquired, InterProcessMultiLock, OptionalExt};
+    /// use zookeeper_recipes::{Acquired, InterProcessMultiLock, OrBusy};
     ///
-    /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
-    /// if let Acquired(guard) = both.acquire(Duration::from_millis(200)).await.optional()? {
+    /// let both = InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?;
+    /// if let Acquired(guard) = both.acquire(Duration::from_millis(200)).await.or_busy()? {
     ///     guard.release().await?; // after the work
     /// }
     /// # Ok(())
@@ -292,7 +292,7 @@ impl InterProcessMultiLock {
     /// use zookeeper_recipes::InterProcessMultiLock;
     ///
     /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
-    /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+    /// let both = InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?;
     /// let guard = both.acquire_until(deadline).await?;
     /// guard.release().await?;
     /// # Ok(())
@@ -329,7 +329,7 @@ impl InterProcessMultiLock {
     /// use std::time::Duration;
     /// use zookeeper_recipes::InterProcessMultiLock;
     ///
-    /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+    /// let both = InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?;
     /// let guard = both.acquire_with_lease(Duration::from_secs(10), Duration::from_secs(10)).await?;
     /// assert!(guard.lease_remaining() <= Some(Duration::from_secs(10)));
     /// guard.release().await?;
@@ -364,7 +364,7 @@ impl InterProcessMultiLock {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use zookeeper_recipes::InterProcessMultiLock;
     ///
-    /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+    /// let both = InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?;
     /// let guard = both.lock().await?;
     /// assert!(guard.is_held());
     /// guard.release().await?;
@@ -400,7 +400,7 @@ impl InterProcessMultiLock {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use zookeeper_recipes::{InterProcessMultiLock, InterProcessMutex, TryLockError};
     ///
-    /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+    /// let both = InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?;
     /// let busy = InterProcessMutex::new(&client, "/accounts/4")?.lock().await?;
     /// match both.try_lock().await {
     ///     Ok(guard) => guard.release().await?, // after the work
@@ -449,7 +449,7 @@ impl InterProcessMultiLock {
     /// use std::time::Duration;
     /// use zookeeper_recipes::InterProcessMultiLock;
     ///
-    /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+    /// let both = InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?;
     /// let guard = both.blocking_acquire(Duration::from_secs(10))?;
     /// guard.blocking_release()?;
     /// # Ok(())
@@ -537,7 +537,7 @@ impl InterProcessMultiLock {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use zookeeper_recipes::InterProcessMultiLock;
     ///
-    /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+    /// let both = InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?;
     /// let guard = both.lock().await?;
     /// assert!(both.is_acquired_in_this_process());
     /// drop(guard);
@@ -578,7 +578,7 @@ impl fmt::Debug for InterProcessMultiLock {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// # let accounts = ["/accounts/4", "/accounts/17"];
-/// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, accounts)?;
+/// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
 /// use std::time::Duration;
 ///
 /// let guard = both.acquire(Duration::from_secs(10)).await?;
@@ -625,7 +625,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// use zookeeper_recipes::LockState;
     ///
@@ -654,7 +654,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// # async fn transfer() {}
     /// use zookeeper_recipes::LockState;
@@ -681,7 +681,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// assert!(guard.is_held());
     /// # Ok(())
@@ -706,7 +706,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// # async fn transfer() {}
     /// tokio::select! {
@@ -733,7 +733,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// use std::time::Duration;
     ///
@@ -754,7 +754,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// assert_eq!(guard.lease_remaining(), None);
     /// # Ok(())
@@ -783,7 +783,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// let moved = guard.while_held(async { 42 /* the transfer */ }).await?;
     /// # assert_eq!(moved, 42);
@@ -812,7 +812,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// let job = tokio::spawn(guard.while_held_owned(async { 42 /* the transfer */ }));
     /// let (moved, guard) = job.await??;
@@ -848,7 +848,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// let share = guard.reenter()?;
     /// drop(guard);
@@ -868,7 +868,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// let again = guard.reenter()?;
     /// assert_eq!(guard.hold_count(), 2);
@@ -897,7 +897,7 @@ impl MultiLockGuard {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # for path in ["/balances", "/balances/4", "/balances/17"] { server.create(path, b"100")?; }
     /// # let accounts = ["/accounts/4", "/accounts/17"];
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, accounts)?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
     /// let guard = both.lock().await?;
     /// let transfer = guard.transaction();
     /// transfer.set_data("/balances/4", "70", 0).set_data("/balances/17", "130", 0).commit().await?;
@@ -936,7 +936,7 @@ impl MultiLockGuard {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # server.create("/config/rates", b"old")?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/locks/a", "/locks/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/locks/a", "/locks/b"])?;
     /// # let guard = both.lock().await?;
     /// let rates = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
     /// if rates.data == b"old" {
@@ -963,7 +963,7 @@ impl MultiLockGuard {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let accounts = ["/accounts/4", "/accounts/17"];
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, accounts)?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
     /// let guard = both.lock().await?;
     /// for (path, token) in guard.paths().into_iter().zip(guard.fencing_tokens()) {
     ///     println!("{path}: {token}"); // of each account, for the database to compare
@@ -991,7 +991,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// # let other = client.clone();
     /// # async fn reindex() { std::future::pending().await }
@@ -1018,7 +1018,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
     /// # let guard = both.lock().await?;
     /// let nodes = guard.nodes();
     /// assert_eq!((nodes[0].lock_path(), nodes[1].lock_path()), ("/a", "/b"));
@@ -1038,7 +1038,7 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/b", "/a"])?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/b", "/a"])?;
     /// # let guard = both.lock().await?;
     /// assert_eq!(guard.paths(), ["/b", "/a"]);
     /// # Ok(())
@@ -1071,7 +1071,7 @@ impl MultiLockGuard {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let accounts = ["/accounts/4", "/accounts/17"];
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, accounts)?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
     /// let guard = both.lock().await?;
     /// guard.release().await?;
     /// assert!(both.try_lock().await.is_ok());

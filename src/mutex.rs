@@ -43,11 +43,11 @@ use crate::protocol::room::HandOff;
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acquired, InterProcessMutex, OptionalExt};
+/// use zookeeper_recipes::{Acquired, InterProcessMutex, OrBusy};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 ///
-/// if let Acquired(guard) = mutex.acquire(Duration::from_millis(200)).await.optional()? {
+/// if let Acquired(guard) = mutex.acquire(Duration::from_millis(200)).await.or_busy()? {
 ///     // Read the stock, decide, write: no other process does so now.
 ///     let token = guard.fencing_token(); // for the database to compare
 ///     guard.release().await?;
@@ -164,7 +164,7 @@ lock_builder! {
     /// use zookeeper_recipes::{Acl, Dialect, InterProcessMutex, ParentNodes};
     ///
     /// let lock = InterProcessMutex::builder(&client, "/inventory/sku-42")
-    ///     .handoff(100, Duration::from_millis(10))
+    ///     .hand_off(100, Duration::from_millis(10))
     ///     .sticky(Duration::from_secs(5))
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials
@@ -216,7 +216,7 @@ impl InterProcessMutexBuilder {
     /// use zookeeper_recipes::InterProcessMutex;
     ///
     /// let item = InterProcessMutex::builder(&client, "/inventory/sku-42")
-    ///     .handoff(1_000, Duration::from_millis(10))
+    ///     .hand_off(1_000, Duration::from_millis(10))
     ///     .build()?;
     /// let mut sales = tokio::task::JoinSet::new();
     /// for _ in 0..100 {
@@ -235,7 +235,7 @@ impl InterProcessMutexBuilder {
     /// # }
     /// ```
     #[doc(alias = "hand-over")]
-    pub fn handoff(mut self, max: u32, time: Duration) -> Self {
+    pub fn hand_off(mut self, max: u32, time: Duration) -> Self {
         self.asked.hand_off = Some(HandOff { max, time });
         self
     }
@@ -259,9 +259,9 @@ impl InterProcessMutexBuilder {
     ///
     /// The client has one node in the queue, whatever [`max_znodes`](Self::max_znodes) says; while no other
     /// process wants the lock, its tasks hand it over in memory, and beyond that with
-    /// [`handoff`](Self::handoff). The price is one watch, and one list the first time that the node is kept.
-    /// `idle` is longer than zero. [`Client::flush`](crate::Client::flush) does not wait for a kept node;
-    /// [`Client::close`](crate::Client::close) deletes it.
+    /// [`hand_off`](Self::hand_off). The price is one watch, and one list the first time that the node is
+    /// kept. `idle` is longer than zero. [`Client::flush`](crate::Client::flush) does not wait for a kept
+    /// node; [`Client::close`](crate::Client::close) deletes it.
     ///
     /// # Examples
     /// ```

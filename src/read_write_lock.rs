@@ -34,9 +34,9 @@ use crate::protocol::node_name::Kind;
 /// # Not re-entrant
 /// A task that holds the read lock and acquires the write lock of the same path waits for itself, until its
 /// timeout; the error names the line that acquired the lock. What a guard does by itself waits for no other
-/// contender: [`try_upgrade`](ReadGuard::try_upgrade) succeeds or fails at the servers, [`WriteGuard::read`]
-/// shares the hold, and a conversion that would have to wait for another guard of the same hold returns
-/// [`ConversionFailure::WouldDeadlock`].
+/// contender: [`try_upgrade`](ReadGuard::try_upgrade) succeeds or fails at the servers,
+/// [`WriteGuard::reenter_as_reader`] shares the hold, and a conversion that would have to wait for another
+/// guard of the same hold returns [`ConversionFailure::WouldDeadlock`].
 ///
 /// # Curator before 5.5
 /// Older Curators downgrade in two steps, and let a queued writer in between (CURATOR-621), one of this crate
@@ -425,11 +425,11 @@ impl LockGuard<Write> {
     /// }
     ///
     /// let writer = lock.write_lock().lock().await?;
-    /// assert_eq!(price(&writer.read()?), 42);
+    /// assert_eq!(price(&writer.reenter_as_reader()?), 42);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn read(&self) -> Result<ReadGuard, Lost> {
+    pub fn reenter_as_reader(&self) -> Result<ReadGuard, Lost> {
         self.share(Read)
     }
 
@@ -488,7 +488,7 @@ where
         Err(guard) => return Err(ConversionError::new(guard, &path, ConversionFailure::WouldDeadlock)),
     };
     if hold.kind() == kind && hold.lost().is_none() {
-        // A read guard by `WriteGuard::read`, the last of its hold.
+        // A read guard by `WriteGuard::reenter_as_reader`, the last of its hold.
         return Ok(LockGuard::new(hold));
     }
     // If the client is closed, the task ends with it, and drops the hold, which is lost as well: the one that

@@ -191,10 +191,10 @@ impl InterProcessSemaphore {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use std::time::Duration;
-    /// use zookeeper_recipes::{Acquired, Busy, InterProcessSemaphore, OptionalExt};
+    /// use zookeeper_recipes::{Acquired, Busy, InterProcessSemaphore, OrBusy};
     ///
     /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// match semaphore.acquire(Duration::from_millis(200)).await.optional()? {
+    /// match semaphore.acquire(Duration::from_millis(200)).await.or_busy()? {
     ///     Acquired(permit) => permit.release().await?, // after the work
     ///     Busy => println!("too busy, try again later"),
     /// }

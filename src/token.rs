@@ -212,8 +212,9 @@ token! {
     /// Each grant to write has a token of its own, including one by
     /// [`try_upgrade`](crate::ReadGuard::try_upgrade). It is greater than the tokens of all earlier readers
     /// and writers, and smaller than those of all later ones. Guards that share a hold
-    /// ([`reenter`](crate::LockGuard::reenter), [`WriteGuard::read`](crate::WriteGuard::read)) share the
-    /// grant and its numbers. The tokens of readers have a type of their own, [`ReadToken`].
+    /// ([`reenter`](crate::LockGuard::reenter),
+    /// [`WriteGuard::reenter_as_reader`](crate::WriteGuard::reenter_as_reader)) share the grant and its
+    /// numbers. The tokens of readers have a type of their own, [`ReadToken`].
     ///
     /// Compare only tokens of the same lock in the same ensemble. An ensemble that was rebuilt or restored
     /// from an older snapshot starts with smaller zxids: reset what the resource remembers.
@@ -288,7 +289,7 @@ token! {
     /// writer ([`FenceGate`](crate::FenceGate)). For that reason the type is another one.
     ///
     /// After a [downgrade](crate::WriteGuard::downgrade), and in a guard by
-    /// [`read`](crate::WriteGuard::read), it has the numbers of the writer's token.
+    /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader), it has the numbers of the writer's token.
     ///
     /// # Examples
     /// ```

@@ -69,7 +69,7 @@ async fn a_free_change_costs_two_requests_and_a_look_one() {
         assert_eq!(requests(&server, &client), free);
     }
     server.reset_counters();
-    assert_eq!(counter.next().await.unwrap(), 4);
+    assert_eq!(counter.next_id().await.unwrap(), 4);
     counter.set(9).await.unwrap();
     assert!(counter.compare_and_set(9, 7).await.unwrap());
     assert_eq!(requests(&server, &client), costs([("GetData", 3), ("SetData", 3)]));
@@ -111,10 +111,10 @@ async fn a_block_costs_what_one_number_costs() {
     let ids = counter(&client).cached(100).unwrap();
     server.reset_counters();
     for expected in 1..=100 {
-        assert_eq!(within("an id", ids.next()).await.unwrap(), expected);
+        assert_eq!(within("an id", ids.next_id()).await.unwrap(), expected);
     }
     assert_eq!(requests(&server, &client), costs([("GetData", 1), ("SetData", 1)]));
-    assert_eq!(ids.next().await.unwrap(), 101);
+    assert_eq!(ids.next_id().await.unwrap(), 101);
     assert_eq!(requests(&server, &client), costs([("GetData", 2), ("SetData", 2)]));
 }
 
@@ -137,7 +137,7 @@ async fn a_write_that_never_arrived_is_made_once() {
         lose(&server, op, false);
         assert_eq!(within("the sum", counter.add(5)).await.unwrap(), 15, "{op:?}");
         lose(&server, op, false);
-        assert_eq!(within("the id", counter.next()).await.unwrap(), 16, "{op:?}");
+        assert_eq!(within("the id", counter.next_id()).await.unwrap(), 16, "{op:?}");
         lose(&server, op, false);
         within("the set", counter.set(3)).await.unwrap();
         lose(&server, op, false);
@@ -168,11 +168,11 @@ async fn an_id_whose_answer_was_lost_is_a_gap() {
     let server = start_at(10);
     let client = calm(&server).await;
     lose(&server, Op::SetData, true);
-    assert_eq!(within("the id", counter(&client).next()).await.unwrap(), 12);
+    assert_eq!(within("the id", counter(&client).next_id()).await.unwrap(), 12);
     assert_eq!(value(&server), 12);
     let ids = counter(&client).cached(10).unwrap();
     lose(&server, Op::SetData, true);
-    assert_eq!(within("the id", ids.next()).await.unwrap(), 23, "13 to 22 may be another's");
+    assert_eq!(within("the id", ids.next_id()).await.unwrap(), 23, "13 to 22 may be another's");
 }
 
 /// It does not matter who set it, if it is so now.
@@ -247,7 +247,7 @@ async fn what_others_wrote_in_between_decides() {
 
         server.set_data(PATH, 10_i64.to_be_bytes()).unwrap();
         let (next, ()) =
-            within("the id", async { tokio::join!(counter.next(), written_in_between(&server, others)) })
+            within("the id", async { tokio::join!(counter.next_id(), written_in_between(&server, others)) })
                 .await;
         assert_eq!(next.unwrap(), id, "{others:?}: not the number that may be another's");
     }
@@ -270,7 +270,7 @@ async fn a_session_that_ends_during_a_write() {
             until(&server, "the next session", next).await;
             gate.release();
         };
-        let (id, ()) = within("the id", async { tokio::join!(counter.next(), expire) }).await;
+        let (id, ()) = within("the id", async { tokio::join!(counter.next_id(), expire) }).await;
         let expected = if applied { 12 } else { 11 };
         assert_eq!((id.unwrap(), value(&server)), (expected, expected), "applied: {applied}");
     }
@@ -377,14 +377,14 @@ async fn dropped_at_every_point() {
             _ => None,
         };
         let gate = point.gate(&server);
-        let call = ByHand::new(counter.next()).start();
+        let call = ByHand::new(counter.next_id()).start();
         within(&format!("{point:?}"), gate.wait_hit()).await;
         drop(call);
         gate.release();
         server.clear_faults();
         drop(held);
         // What it has sent may still be carried out, and nothing after that.
-        let id = within("another id", counter.next()).await.unwrap();
+        let id = within("another id", counter.next_id()).await.unwrap();
         let most = if point.may_have_written() { 2 } else { 1 };
         assert!((1..=most).contains(&id), "{point:?}: {id}");
         assert_eq!(value(&server), id, "{point:?}");
@@ -414,7 +414,7 @@ async fn closed_at_every_point() {
             let gate = point.gate(&server);
             let call = tokio::spawn({
                 let counter = counter.clone();
-                async move { if id { counter.next().await } else { counter.add(1).await } }
+                async move { if id { counter.next_id().await } else { counter.add(1).await } }
             });
             within(&format!("{point:?}"), gate.wait_hit()).await;
             let close = tokio::spawn({
@@ -457,7 +457,7 @@ async fn no_server_is_an_error_by_the_retry_policy() {
     for error in [
         within("the end", counter.get()).await.unwrap_err(),
         within("the end", counter.add(1)).await.unwrap_err(),
-        within("the end", counter.next()).await.unwrap_err(),
+        within("the end", counter.next_id()).await.unwrap_err(),
         within("the end", counter.initialize(1)).await.unwrap_err(),
     ] {
         // Of the last, and of it alone, a request may be on its way.
@@ -482,7 +482,7 @@ async fn a_write_before_an_outage_is_unknown_and_an_id_only_not_there() {
         // No next connection, however late the test learns of the write.
         let write = server.drop_reply(Match::op(Op::SetData).path(PATH), Loss::Close);
         server.refuse_connections(true);
-        let call = async { if id { counter.next().await } else { counter.add(1).await } };
+        let call = async { if id { counter.next_id().await } else { counter.add(1).await } };
         let stop = async {
             let written = tokio::time::timeout(Duration::from_secs(5), write.wait_hit()).await;
             server.stop();
@@ -522,7 +522,7 @@ async fn many_tasks_and_clients_get_every_number_once() {
             tasks.spawn(async move {
                 let mut numbers = Vec::new();
                 for _ in 0..NUMBERS {
-                    numbers.push(counter.next().await.unwrap());
+                    numbers.push(counter.next_id().await.unwrap());
                 }
                 numbers
             });
@@ -561,7 +561,7 @@ async fn a_storm_of_lost_answers_hands_out_no_number_twice() {
             running.push(tasks.spawn(async move {
                 let mut numbers = Vec::new();
                 for _ in 0..15 {
-                    numbers.push(if blocks { ids.next().await } else { counter.next().await }.unwrap());
+                    numbers.push(if blocks { ids.next_id().await } else { counter.next_id().await }.unwrap());
                 }
                 numbers
             }));
@@ -624,7 +624,7 @@ async fn the_time_under_the_mutex_is_bounded() {
     let end = async || {
         let mut timeout = Duration::from_millis(100);
         loop {
-            match within("the end", counter(timeout).next()).await.unwrap_err() {
+            match within("the end", counter(timeout).next_id()).await.unwrap_err() {
                 AtomicLongError::Connection { .. } if timeout < SOON => timeout *= 2,
                 error => return (timeout, error),
             }
@@ -642,7 +642,7 @@ async fn the_time_under_the_mutex_is_bounded() {
     assert!(matches!(error, AtomicLongError::Contended { .. }), "{error}");
     held.release().await.unwrap();
     server.clear_faults();
-    assert_eq!(within("the id", counter(SOON).next()).await.unwrap(), 11, "nothing was written before");
+    assert_eq!(within("the id", counter(SOON).next_id()).await.unwrap(), 11, "nothing was written before");
 }
 
 /// Others were seen before the mutex was held, and none since.
@@ -726,10 +726,10 @@ async fn what_is_no_counter_is_refused_and_left_as_it_is() {
         let errors = [
             counter.get().await.unwrap_err(),
             counter.add(1).await.unwrap_err(),
-            counter.next().await.unwrap_err(),
+            counter.next_id().await.unwrap_err(),
             counter.set(1).await.unwrap_err(),
             counter.compare_and_set(0, 1).await.unwrap_err(),
-            counter.cached(5).unwrap().next().await.unwrap_err(),
+            counter.cached(5).unwrap().next_id().await.unwrap_err(),
         ];
         for error in errors {
             let AtomicLongError::NotACounter { path: named, bytes, .. } = &error else { panic!("{error}") };
@@ -755,10 +755,10 @@ async fn what_the_servers_may_delete_is_refused() {
     // The directories of locks and of other counters.
     let lock = InterProcessMutex::new(&client, "/locks/sku-42").unwrap();
     within("the lock", lock.lock()).await.unwrap().release().await.unwrap();
-    within("the counter", counter(&client).next()).await.unwrap();
+    within("the counter", counter(&client).next_id()).await.unwrap();
     for path in ["/ephemeral", "/locks/sku-42", "/locks", "/shop"] {
         let counter = DistributedAtomicLong::new(&client, path).unwrap();
-        for error in [counter.get().await.unwrap_err(), counter.next().await.unwrap_err()] {
+        for error in [counter.get().await.unwrap_err(), counter.next_id().await.unwrap_err()] {
             assert!(matches!(error, AtomicLongError::NotPersistent { .. }), "{error}");
             assert!(error.to_string().contains(path) && !error.is_retryable(), "{error}");
         }
@@ -776,7 +776,7 @@ async fn an_overflow_writes_nothing() {
         (counter.add(3).await.unwrap_err(), 3),
         (counter.add(i64::MAX).await.unwrap_err(), i128::from(i64::MAX)),
         (counter.subtract(i64::MIN).await.unwrap_err(), -i128::from(i64::MIN)),
-        (ids.next().await.unwrap_err(), 3),
+        (ids.next_id().await.unwrap_err(), 3),
     ] {
         let AtomicLongError::Overflow { value, delta: asked, .. } = &error else { panic!("{error}") };
         assert_eq!((*value, *asked), (i64::MAX - 2, delta));
@@ -784,11 +784,11 @@ async fn an_overflow_writes_nothing() {
     }
     assert_eq!(server.node(PATH).unwrap().version, 0);
     assert_eq!(counter.add(2).await.unwrap(), i64::MAX);
-    counter.next().await.unwrap_err();
+    counter.next_id().await.unwrap_err();
     counter.set(i64::MAX - 1).await.unwrap();
     let one_by_one = counter.cached(1).unwrap();
-    assert_eq!(one_by_one.next().await.unwrap(), i64::MAX);
-    one_by_one.next().await.unwrap_err();
+    assert_eq!(one_by_one.next_id().await.unwrap(), i64::MAX);
+    one_by_one.next_id().await.unwrap_err();
     counter.set(i64::MIN).await.unwrap();
     counter.decrement().await.unwrap_err();
     assert_eq!(counter.add(i64::MAX).await.unwrap(), -1);
@@ -831,7 +831,7 @@ async fn permissions_and_namespaces() {
     for error in [
         within("the refusal", strangers.get()).await.unwrap_err(),
         within("the refusal", strangers.add(1)).await.unwrap_err(),
-        within("the refusal", strangers.next()).await.unwrap_err(),
+        within("the refusal", strangers.next_id()).await.unwrap_err(),
     ] {
         assert!(matches!(error, AtomicLongError::NoAuth { has_credentials: Some(false), .. }), "{error}");
         assert!(error.to_string().contains(PATH) && !error.to_string().contains("/eu"), "{error}");
@@ -880,7 +880,7 @@ async fn one_reservation_at_a_time() {
     let mut tasks = JoinSet::new();
     for _ in 0..10 {
         let ids = Arc::clone(&ids);
-        tasks.spawn(async move { ids.next().await.unwrap() });
+        tasks.spawn(async move { ids.next_id().await.unwrap() });
     }
     within("the reservation", gate.wait_hit()).await;
     gate.release();
@@ -897,19 +897,19 @@ async fn a_reservation_whose_caller_leaves_loses_a_block_and_no_other_caller() {
         let ids = Arc::new(counter(&client).cached(10).unwrap());
         let matcher = Match::op(Op::SetData).path(PATH);
         let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
-        let first = ByHand::new(ids.next()).start();
-        let second = ByHand::new(ids.next()).start();
+        let first = ByHand::new(ids.next_id()).start();
+        let second = ByHand::new(ids.next_id()).start();
         within("the reservation", gate.wait_hit()).await;
         drop(first);
         // It reserves now.
         within("its turn", second.woken()).await;
         drop(second);
         gate.release();
-        let id = within("an id", ids.next()).await.unwrap();
+        let id = within("an id", ids.next_id()).await.unwrap();
         // The write that was under way may be carried out before it.
         assert!([1, 11].contains(&id), "{id}");
         assert!(!applied || id == 11, "{id}");
-        assert_eq!(ids.next().await.unwrap(), id + 1);
+        assert_eq!(ids.next_id().await.unwrap(), id + 1);
     }
 }
 
@@ -918,16 +918,16 @@ async fn a_caller_that_leaves_takes_nothing_from_the_block() {
     let server = start_at(0);
     let client = calm(&server).await;
     let ids = counter(&client).cached(3).unwrap();
-    assert_eq!(within("an id", ids.next()).await.unwrap(), 1);
-    drop(ids.next());
-    assert_eq!(ids.next().await.unwrap(), 2);
-    assert_eq!(ids.next().await.unwrap(), 3);
+    assert_eq!(within("an id", ids.next_id()).await.unwrap(), 1);
+    drop(ids.next_id());
+    assert_eq!(ids.next_id().await.unwrap(), 2);
+    assert_eq!(ids.next_id().await.unwrap(), 3);
     let gate = server.hold_request(Match::op(Op::GetData).path(PATH));
-    let waiting = ByHand::new(ids.next()).start();
+    let waiting = ByHand::new(ids.next_id()).start();
     within("the reservation", gate.wait_hit()).await;
     drop(waiting);
     gate.release();
-    assert_eq!(within("an id", ids.next()).await.unwrap(), 4);
+    assert_eq!(within("an id", ids.next_id()).await.unwrap(), 4);
 }
 
 #[tokio::test]
@@ -937,9 +937,9 @@ async fn a_reservation_that_fails_is_tried_again_by_the_next_caller() {
     let ids = counter(&client).cached(10).unwrap();
     // An error that says nothing of what became of the request.
     server.fail(Match::op(Op::SetData).path(PATH), -127);
-    let error = within("the failure", ids.next()).await.unwrap_err();
+    let error = within("the failure", ids.next_id()).await.unwrap_err();
     assert!(matches!(error, AtomicLongError::Connection { .. }), "{error}");
-    assert_eq!(within("an id", ids.next()).await.unwrap(), 1);
+    assert_eq!(within("an id", ids.next_id()).await.unwrap(), 1);
 }
 
 /// Ten callers that each tried in their turn would take ten times as long as the retry policy allows.
@@ -954,7 +954,7 @@ async fn those_who_wait_for_a_reservation_share_its_failure() {
     let mut calls = JoinSet::new();
     for _ in 0..10 {
         let ids = Arc::clone(&ids);
-        let call = ByHand::new(async move { ids.next().await }).start();
+        let call = ByHand::new(async move { ids.next_id().await }).start();
         calls.spawn(call.finished());
     }
     within("the first", gate.wait_hit()).await;
@@ -966,7 +966,7 @@ async fn those_who_wait_for_a_reservation_share_its_failure() {
     // That of the first, and one that began when all others had come.
     assert_eq!(server.counters().requests_of(session(&client), Op::GetData), 2);
     outage.remove();
-    assert_eq!(within("an id", ids.next()).await.unwrap(), 1);
+    assert_eq!(within("an id", ids.next_id()).await.unwrap(), 1);
 }
 
 /// A server that answers a write by the end of the session, whenever it is sent.
@@ -980,8 +980,8 @@ async fn a_write_that_ends_each_session_is_given_up_by_the_retry_policy() {
     assert!(matches!(error, AtomicLongError::Unknown { .. }), "{error}");
     // The first, at once in the next session, and twice by the policy.
     assert_eq!(server.counters().requests(Op::SetData), 4);
-    let error = within("the end", counter.next()).await.unwrap_err();
+    let error = within("the end", counter.next_id()).await.unwrap_err();
     assert!(matches!(error, AtomicLongError::Connection { .. }), "{error}");
     server.clear_faults();
-    assert_eq!(within("an id", counter.next()).await.unwrap(), 1);
+    assert_eq!(within("an id", counter.next_id()).await.unwrap(), 1);
 }

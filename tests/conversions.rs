@@ -244,7 +244,7 @@ async fn the_last_share_of_a_lost_write_lock_does_not_become_the_writer() {
     let server = start();
     let client = calm(&server).await;
     let writer = write(&client).await;
-    let reader = writer.read().unwrap();
+    let reader = writer.reenter_as_reader().unwrap();
     drop(writer);
     server.expire_session(session(&client));
     within("the loss", reader.lost()).await;

@@ -125,7 +125,7 @@ async fn a_token_says_whether_it_is_a_readers() {
     let token = reader.fencing_token();
     assert_eq!(AnyGuard::from(reader).fencing_token(), Token::Read(token));
     let writer = write(&client).await;
-    let shared = writer.read().unwrap();
+    let shared = writer.reenter_as_reader().unwrap();
     let numbers = |token: Token| (token.zxid(), token.counter());
     assert_eq!(numbers(shared.fencing_token().into()), numbers(writer.fencing_token().into()));
     assert_eq!(

@@ -23,7 +23,7 @@ use zookeeper_test_server::{Cut, Direction, LogEntry, LogKind, Match, Op};
 const LONG: Duration = Duration::from_secs(3600);
 
 fn bounded(client: &Client, max: u32, time: Duration) -> InterProcessMutex {
-    InterProcessMutex::builder(client, DIRECTORY).handoff(max, time).build().unwrap()
+    InterProcessMutex::builder(client, DIRECTORY).hand_off(max, time).build().unwrap()
 }
 
 /// Handed over without a bound that a test could reach.
@@ -603,10 +603,11 @@ async fn handles_agree_on_it() {
     let mut line = waiting(&same, 1);
     drop(guard);
     assert!(assert_ready!(line.pop().unwrap().poll()).is_ok());
-    let other = InterProcessMutex::builder(&client, DIRECTORY).handoff(4, LONG).build().unwrap_err();
-    assert!(other.to_string().contains("handoff"), "{other}");
+    let other = InterProcessMutex::builder(&client, DIRECTORY).hand_off(4, LONG).build().unwrap_err();
+    assert!(other.to_string().contains("hand_off"), "{other}");
     for (max, time) in [(0, LONG), (1, Duration::ZERO)] {
-        let error = InterProcessMutex::builder(&client, "/locks/bad").handoff(max, time).build().unwrap_err();
-        assert!(error.to_string().contains("handoff"), "{error}");
+        let error =
+            InterProcessMutex::builder(&client, "/locks/bad").hand_off(max, time).build().unwrap_err();
+        assert!(error.to_string().contains("hand_off"), "{error}");
     }
 }

@@ -89,7 +89,7 @@ async fn a_call_that_waits_for_its_own_client_is_logged_with_both_lines() {
 async fn a_call_for_several_locks_that_waits_for_its_own_client_is_logged_too() {
     let server = start();
     let client = connect(&server).await;
-    let both = InterProcessMultiLock::of_mutexes(&client, ["/locks/first", "/locks/second"]).unwrap();
+    let both = InterProcessMultiLock::from_paths(&client, ["/locks/first", "/locks/second"]).unwrap();
     let held_at = line!() + 1;
     let guard = within("the locks", both.lock()).await.unwrap();
     let asked_at = line!() + 1;

@@ -144,7 +144,7 @@ async fn what_becomes_of_locks_is_counted() {
     assert_eq!(of("sessions_begun_total"), 2.0);
 
     // In memory, and a conversion, which moves the hold to another recipe.
-    let room = InterProcessMutex::builder(&client, "/cache/room").handoff(8, SOON).build().unwrap();
+    let room = InterProcessMutex::builder(&client, "/cache/room").hand_off(8, SOON).build().unwrap();
     let holder = within("the lock", room.lock()).await.unwrap();
     let mut waiter = task::spawn(room.lock());
     assert_pending!(waiter.poll());

@@ -25,7 +25,7 @@ const B: &str = "/multi/b";
 const C: &str = "/multi/c";
 
 fn multi(client: &Client, paths: &[&str]) -> InterProcessMultiLock {
-    InterProcessMultiLock::of_mutexes(client, paths).unwrap()
+    InterProcessMultiLock::from_paths(client, paths).unwrap()
 }
 
 async fn hold(client: &Client, paths: &[&str]) -> MultiLockGuard {
@@ -112,10 +112,10 @@ async fn members_that_cannot_be_held_together_are_refused() {
     let same = InterProcessMutex::new(&client.clone(), B).unwrap();
     assert!(InterProcessMultiLock::new(&[&a, &same]).is_ok());
     let paths = |n: usize| (0..n).map(|i| format!("/many/{i}"));
-    let error = InterProcessMultiLock::of_mutexes(&client, paths(1_001)).unwrap_err();
+    let error = InterProcessMultiLock::from_paths(&client, paths(1_001)).unwrap_err();
     assert!(matches!(error, BuildError::TooManyMembers { members: 1_001, max: 1_000, .. }), "{error}");
-    assert!(InterProcessMultiLock::of_mutexes(&client, paths(1_000)).is_ok());
-    let error = InterProcessMultiLock::of_mutexes(&client, ["/a", "b"]).unwrap_err();
+    assert!(InterProcessMultiLock::from_paths(&client, paths(1_000)).is_ok());
+    let error = InterProcessMultiLock::from_paths(&client, ["/a", "b"]).unwrap_err();
     assert!(matches!(error, BuildError::InvalidPath(_)), "{error}");
     assert_eq!(server.counters().total_requests(), 0, "it is decided here");
 }
@@ -433,7 +433,7 @@ async fn a_transaction_is_too_large_with_the_checks_of_all_members() {
     server.create("/balance", "").unwrap();
     let client = calm(&server).await;
     let paths: Vec<String> = (10..30).map(|member| format!("/{member}{}", "x".repeat(8_000))).collect();
-    let multi = InterProcessMultiLock::of_mutexes(&client, &paths).unwrap();
+    let multi = InterProcessMultiLock::from_paths(&client, &paths).unwrap();
     let guard = within("the grant", multi.lock()).await.unwrap();
     let write = |bytes| guard.transaction().set_data("/balance", vec![b'x'; bytes], 0);
     let error = within("the refusal", write(900_000).commit()).await.unwrap_err();
@@ -616,7 +616,7 @@ async fn a_thousand_members_are_held_and_lost_as_one() {
     let paths: Vec<String> = (0..1_000).map(|index| format!("/many/{index}")).collect();
     paths.iter().for_each(|path| server.create(path, "").unwrap());
     let client = calm(&server).await;
-    let all = InterProcessMultiLock::of_mutexes(&client, &paths).unwrap();
+    let all = InterProcessMultiLock::from_paths(&client, &paths).unwrap();
     let guard = within("all members", all.lock()).await.unwrap();
     assert!(guard.is_held());
     within("the commit", guard.transaction().create("/done", "").commit()).await.unwrap();

@@ -285,7 +285,7 @@ async fn a_lock_that_is_shared_is_not_converted() {
     let client = calm(&server).await;
     let writer = write(&client).await;
     // By value, without waiting for oneself.
-    let reader = writer.read().unwrap();
+    let reader = writer.reenter_as_reader().unwrap();
     assert_eq!((reader.hold_count(), numbers(reader.fencing_token())), (2, numbers(writer.fencing_token())));
     let error = within("a refusal", writer.downgrade()).await.unwrap_err();
     assert!(matches!(error.reason(), ConversionFailure::WouldDeadlock), "{error}");

@@ -128,7 +128,7 @@ fn types_go_anywhere() {
 
     // Two variants and a function, which are no types, a trait for results, and a type of the feature `tls`, which
     // its own tests check.
-    let no_types = ["Acquired", "Busy", "OptionalExt", "TlsOptions", "once"];
+    let no_types = ["Acquired", "Busy", "OrBusy", "TlsOptions", "once"];
     for name in architecture::public_names().iter().filter(|name| !no_types.contains(&name.as_str())) {
         let is_checked = checked
             .iter()
@@ -194,8 +194,8 @@ fn futures_go_anywhere(
     sent(counter.initialize(1));
     sent(counter.compare_and_set(1, 2));
     sent(counter.add(1));
-    sent(counter.next());
-    sent(cached.next());
+    sent(counter.next_id());
+    sent(cached.next_id());
     sent(client.flush(SOON));
     sent(client.close());
     sent(Client::connect(""));

@@ -308,7 +308,7 @@ async fn grants_say_how() {
     drop(next);
     // In memory, and kept.
     let builder = InterProcessMutex::builder(&client, "/locks/sticky").sticky(Duration::from_secs(9));
-    let sticky = builder.handoff(8, Duration::from_secs(9)).build().unwrap();
+    let sticky = builder.hand_off(8, Duration::from_secs(9)).build().unwrap();
     let holder = within("the lock", sticky.lock()).await.unwrap();
     let mut waiter = task::spawn(sticky.lock());
     assert_pending!(waiter.poll());
@@ -380,7 +380,7 @@ async fn several_nodes_of_one_call_are_one_hold() {
     let granted = capture.event("lock.granted").await;
     assert_eq!((granted.field("holds"), granted.field("path")), ("2", DIRECTORY));
 
-    let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"]).unwrap();
+    let both = InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"]).unwrap();
     within("both", both.lock()).await.unwrap().release().await.unwrap();
     let holds = capture.closed("lock.hold", 2).await;
     assert_eq!((holds[1].field("recipe"), holds[1].field("path")), ("multi_lock", "/accounts/17"));

@@ -199,7 +199,7 @@ async fn locks_outlive_one_that(mood: Mood) {
     assert_pending!(waiter.poll());
     within("the release", guard.release()).await.unwrap();
     drop(within("the lock", waiter).await.unwrap());
-    let room = InterProcessMutex::builder(&client, "/locks/room").handoff(8, SOON).build().unwrap();
+    let room = InterProcessMutex::builder(&client, "/locks/room").hand_off(8, SOON).build().unwrap();
     let holder = within("the lock", room.lock()).await.unwrap();
     let mut waiter = task::spawn(room.lock());
     assert_pending!(waiter.poll());

@@ -290,7 +290,7 @@ async fn a_hold_that_was_handed_over_is_broken_for_the_one_who_has_it() {
     let server = start();
     let (client, operator) = (beating(&server).await, connect(&server).await);
     let lock = InterProcessMutex::builder(&client, DIRECTORY)
-        .handoff(100, Duration::from_secs(3600))
+        .hand_off(100, Duration::from_secs(3600))
         .build()
         .unwrap();
     let guard = within("the grant", lock.lock()).await.unwrap();

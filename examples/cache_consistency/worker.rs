@@ -6,9 +6,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 use zookeeper_recipes::mode::{self, Mode};
-use zookeeper_recipes::{
-    Acquired, Busy, Client, InterProcessReadWriteLock, LockGuard, OptionalExt, ReleaseError,
-};
+use zookeeper_recipes::{Acquired, Busy, Client, InterProcessReadWriteLock, LockGuard, OrBusy, ReleaseError};
 
 use crate::common::worker::{Commands, close, send};
 use crate::common::{Error, chain, monotonic};
@@ -129,7 +127,7 @@ impl Worker {
     async fn read_through(&mut self) -> Result<Option<u32>, Error> {
         let guard = match self.config.lock {
             Lock::None => None,
-            Lock::ReadWrite => match self.lock.read_lock().acquire(self.config.wait).await.optional()? {
+            Lock::ReadWrite => match self.lock.read_lock().acquire(self.config.wait).await.or_busy()? {
                 Acquired(guard) => Some(guard),
                 Busy => return Ok(None),
             },

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::{
-    AcquireError, Acquired, Acquisition, AnyGuard, Busy, Client, LockState, OptionalExt, ReleaseError, Token,
+    AcquireError, Acquired, Acquisition, AnyGuard, Busy, Client, LockState, OrBusy, ReleaseError, Token,
 };
 
 use crate::common::worker::{Commands, close, send};
@@ -109,7 +109,7 @@ async fn in_time<G>(
 ) -> Result<Acquisition<G>, AcquireError> {
     match acquired.await {
         Err(AcquireError::Connection { .. }) if time_left().is_zero() => Ok(Busy),
-        acquired => acquired.optional(),
+        acquired => acquired.or_busy(),
     }
 }
 

@@ -157,7 +157,7 @@ impl Shared {
 
     /// Takes a number from the block of this process, and then places the order.
     async fn place_with(&self, numbers: &CachedAtomicLong, order: u32) -> Result<(), Error> {
-        let number = numbers.next().await?;
+        let number = numbers.next_id().await?;
         self.think().await?;
         self.tree.create(&node_of(&self.assignment.root, order), &number.to_string()).await
     }

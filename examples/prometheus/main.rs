@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use tokio::net::TcpListener;
-use zookeeper_recipes::{Acquired, Client, InterProcessMutex, OptionalExt};
+use zookeeper_recipes::{Acquired, Client, InterProcessMutex, OrBusy};
 use zookeeper_test_server::Server;
 
 /// Any failure; it ends the program with exit code 1.
@@ -60,7 +60,7 @@ async fn sell(client: &Client, seed: u32) -> Result<(), Error> {
     for sale in 0_u32.. {
         let item = sale.wrapping_mul(seed) % ITEMS;
         let mutex = InterProcessMutex::new(client, format!("/inventory/sku-{item}"))?;
-        if let Acquired(guard) = mutex.acquire(Duration::from_millis(50)).await.optional()? {
+        if let Acquired(guard) = mutex.acquire(Duration::from_millis(50)).await.or_busy()? {
             // The customer pays.
             tokio::time::sleep(Duration::from_millis(5 * u64::from(seed))).await;
             guard.release().await?;

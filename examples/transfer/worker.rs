@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use zookeeper_recipes::{
     AcquireError, Acquired, Busy, Client, InterProcessMultiLock, InterProcessMutex, LockGuard,
-    MultiLockGuard, OptionalExt, ReleaseError,
+    MultiLockGuard, OrBusy, ReleaseError,
 };
 
 use crate::common::crew::{self, Worker};
@@ -96,7 +96,7 @@ impl Teller {
         let [from, to] = accounts.map(|account| format!("{}/account-{account}", self.assignment.locks));
         match config.lock {
             Lock::Multi => {
-                let both = InterProcessMultiLock::of_mutexes(&self.client, [&from, &to])?;
+                let both = InterProcessMultiLock::from_paths(&self.client, [&from, &to])?;
                 Ok(granted(both.acquire(config.wait).await)?.map(Guards::Multi))
             }
             Lock::Nested => {
@@ -132,7 +132,7 @@ impl Teller {
 
 /// Returns the guard; `None` if the lock was not granted in time.
 fn granted<G>(result: Result<G, AcquireError>) -> Result<Option<G>, AcquireError> {
-    Ok(match result.optional()? {
+    Ok(match result.or_busy()? {
         Acquired(guard) => Some(guard),
         Busy => None,
     })

@@ -49,7 +49,7 @@ pub(crate) const OURS_HANDOFF: Contender = contender(
     "ours_handoff",
     Program::Ours,
     Recipe::Handoff,
-    "`InterProcessMutex` with `handoff(1_000, 10 ms)`",
+    "`InterProcessMutex` with `hand_off(1_000, 10 ms)`",
 );
 pub(crate) const OURS_STICKY: Contender =
     contender("ours_sticky", Program::Ours, Recipe::Sticky, "`InterProcessMutex` with `sticky`");

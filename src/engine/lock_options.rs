@@ -149,8 +149,8 @@ impl RequestedOptions {
         }
         if self.hand_off.is_some_and(|hand_off| hand_off.max == 0 || hand_off.time.is_zero()) {
             return invalid(
-                "handoff",
-                "both bounds are at least 1: without `handoff` nothing is handed over",
+                "hand_off",
+                "both bounds are at least 1: without `hand_off` nothing is handed over",
             );
         }
         if self.sticky.is_some_and(|idle| idle.is_zero()) {
@@ -215,7 +215,7 @@ impl RequestedOptions {
         } else if !same(self.dialect.as_ref(), &path_lock.dialect) {
             Err("dialect")
         } else if self.hand_off.is_some() && self.hand_off != path_lock.hand_off {
-            Err("handoff")
+            Err("hand_off")
         } else if self.sticky.is_some() && self.sticky != path_lock.sticky {
             Err("sticky")
         } else if !path_lock.semaphore.as_ref().is_none_or(|semaphore| {

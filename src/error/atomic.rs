@@ -11,7 +11,7 @@ use crate::shown::{Quoted, debug_as_text};
 /// Error of a [`DistributedAtomicLong`](crate::DistributedAtomicLong).
 ///
 /// After [`Unknown`](Self::Unknown) the change was made or not; after any other error it was not made, and
-/// will not be. (After any error of [`next`](crate::DistributedAtomicLong::next), numbers that were not
+/// will not be. (After any error of [`next_id`](crate::DistributedAtomicLong::next_id), numbers that were not
 /// returned may be missing from the sequence.)
 ///
 /// # Examples

@@ -105,8 +105,8 @@ impl<G> ConversionError<G> {
 #[non_exhaustive]
 pub enum ConversionFailure {
     /// Other guards share the hold ([`reenter`](crate::LockGuard::reenter),
-    /// [`read`](crate::WriteGuard::read)). Waiting for them could be waiting for the caller itself: release
-    /// them first.
+    /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader)). Waiting for them could be waiting for
+    /// the caller itself: release them first.
     #[error("other guards share this hold: release them first")]
     WouldDeadlock,
     /// Another reader may hold the lock, another conversion is under way, or one has left a node that could

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::BreakError;
 use super::{
     AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, ConversionError,
-    ConversionFailure, InspectError, InvalidPath, LeadError, Lost, LostReason, OnceError, OptionalExt,
+    ConversionFailure, InspectError, InvalidPath, LeadError, Lost, LostReason, OnceError, OrBusy,
     PersistentNodeError, ReadError, ReleaseError, RevokeError, ServerFailures, SetPermitsError,
     TransactionError, TryLockError,
 };
@@ -428,20 +428,20 @@ fn errors_of_counters_name_the_path_and_say_whether_to_try_again() {
 }
 
 #[test]
-fn optional_turns_busy_into_an_answer_and_nothing_else() {
+fn or_busy_turns_busy_into_an_answer_and_nothing_else() {
     let path = || "/locks/sku-42".to_owned();
-    assert!(matches!(Ok::<_, AcquireError>(1).optional().unwrap(), Acquisition::Acquired(1)));
-    assert!(matches!(Ok::<_, TryLockError>(1).optional().unwrap(), Acquisition::Acquired(1)));
-    assert_eq!(Option::from(Ok::<_, TryLockError>(1).optional().unwrap()), Some(1));
+    assert!(matches!(Ok::<_, AcquireError>(1).or_busy().unwrap(), Acquisition::Acquired(1)));
+    assert!(matches!(Ok::<_, TryLockError>(1).or_busy().unwrap(), Acquisition::Acquired(1)));
+    assert_eq!(Option::from(Ok::<_, TryLockError>(1).or_busy().unwrap()), Some(1));
     let busy = TryLockError::WouldBlock { path: path(), ahead: 1, first: None, held_by: None, holder: None };
-    assert!(matches!(Err::<(), _>(busy).optional().unwrap(), Acquisition::Busy));
+    assert!(matches!(Err::<(), _>(busy).or_busy().unwrap(), Acquisition::Busy));
     for (error, _) in acquire_errors() {
         let busy = matches!(error, AcquireError::TimedOut { .. });
-        match Err::<(), _>(error.clone()).optional() {
+        match Err::<(), _>(error.clone()).or_busy() {
             Ok(answer) => assert!(busy && matches!(answer, Acquisition::Busy), "{error}"),
             Err(same) => assert!(!busy && same.to_string() == error.to_string()),
         }
-        assert!(Err::<(), _>(TryLockError::Acquire(error)).optional().is_err());
+        assert!(Err::<(), _>(TryLockError::Acquire(error)).or_busy().is_err());
     }
 }
 

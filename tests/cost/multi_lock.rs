@@ -21,7 +21,7 @@ fn start(version: Version) -> Server {
 }
 
 fn multi(client: &Client) -> InterProcessMultiLock {
-    InterProcessMultiLock::of_mutexes(client, PATHS).unwrap()
+    InterProcessMultiLock::from_paths(client, PATHS).unwrap()
 }
 
 async fn hold(client: &Client, path: &str) -> LockGuard {
@@ -188,7 +188,7 @@ async fn many_members_cost_a_transaction_for_each_hundred() {
     let paths: Vec<String> = (0..250).map(|index| format!("/m/{index:03}")).collect();
     paths.iter().for_each(|path| server.create(path, "").unwrap());
     let client = calm(&server).await;
-    let multi = InterProcessMultiLock::of_mutexes(&client, &paths).unwrap();
+    let multi = InterProcessMultiLock::from_paths(&client, &paths).unwrap();
     server.reset_counters();
     let guard = within("the grant", multi.lock()).await.unwrap();
     assert_eq!(requests(&server, session(&client)), [(Op::Multi, 3), (Op::MultiRead, 3)]);
@@ -220,7 +220,7 @@ async fn a_try_of_large_paths_does_not_look_at_all_in_one_request() {
     let server = start(Version::V3_9);
     let client = calm(&server).await;
     let paths: Vec<String> = (10..80).map(|member| format!("/{member}{}", "x".repeat(16_000))).collect();
-    let multi = InterProcessMultiLock::of_mutexes(&client, &paths).unwrap();
+    let multi = InterProcessMultiLock::from_paths(&client, &paths).unwrap();
     drop(within("the directories", multi.lock()).await.unwrap());
     client.flush(SOON).await.unwrap();
     server.reset_counters();

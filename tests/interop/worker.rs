@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use zookeeper_recipes::{
     AcquireError, Acquired, Busy, Client, ConversionFailure, Dialect, InterProcessFairLock,
     InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessSemaphore, InterProcessWriteLock, LockGuard, MultiLockGuard, OptionalExt as _, ReadGuard,
+    InterProcessSemaphore, InterProcessWriteLock, LockGuard, MultiLockGuard, OrBusy as _, ReadGuard,
     ReleaseError, RetryPolicy, SemaphorePermit, WriteGuard,
 };
 
@@ -275,7 +275,7 @@ impl Lock {
             ("read-write", 'c') => Self::Both(read_write()?.read_lock(), read_write()?.write_lock()),
             ("semaphore-mutex", 'x') => Self::Permit(InterProcessSemaphore::new(client, path, 1)?),
             ("multi", 'x') => {
-                Self::Multi(InterProcessMultiLock::of_mutexes(client, [&format!("{path}-too"), path])?)
+                Self::Multi(InterProcessMultiLock::from_paths(client, [&format!("{path}-too"), path])?)
             }
             ("none", 'x') => Self::None,
             ("none", 'f') => Self::Fails,
@@ -285,34 +285,34 @@ impl Lock {
 
     async fn acquire(&self, timeout: Duration, round: usize) -> Result<Option<Held>, AcquireError> {
         Ok(match self {
-            Self::Mutex(mutex) => Option::from(mutex.acquire(timeout).await.optional()?).map(Held::Guard),
+            Self::Mutex(mutex) => Option::from(mutex.acquire(timeout).await.or_busy()?).map(Held::Guard),
             Self::Fair(fair) if round % 2 == 0 => {
-                Option::from(fair.acquire(timeout).await.optional()?).map(Held::Guard)
+                Option::from(fair.acquire(timeout).await.or_busy()?).map(Held::Guard)
             }
             Self::Fair(fair) => {
                 // Who has a place keeps it while it looks away; dropping it leaves the queue.
                 let mut place = fair.enqueue().await?;
                 place.position().await?;
-                match place.acquire(IMPATIENCE).await.optional()? {
+                match place.acquire(IMPATIENCE).await.or_busy()? {
                     Acquired(guard) => Some(Held::Guard(guard)),
-                    Busy => Option::from(place.acquire(timeout).await.optional()?).map(Held::Guard),
+                    Busy => Option::from(place.acquire(timeout).await.or_busy()?).map(Held::Guard),
                 }
             }
             Self::Both(read, _) if round % 2 == 0 => {
-                Option::from(read.acquire(timeout).await.optional()?).map(Held::Read)
+                Option::from(read.acquire(timeout).await.or_busy()?).map(Held::Read)
             }
-            Self::Read(read) => Option::from(read.acquire(timeout).await.optional()?).map(Held::Read),
+            Self::Read(read) => Option::from(read.acquire(timeout).await.or_busy()?).map(Held::Read),
             Self::Both(_, write) | Self::Write(write) => {
-                Option::from(write.acquire(timeout).await.optional()?).map(Held::Write)
+                Option::from(write.acquire(timeout).await.or_busy()?).map(Held::Write)
             }
             Self::Permits(semaphore, 1) | Self::Permit(semaphore) => {
-                Option::from(semaphore.acquire(timeout).await.optional()?).map(|permit| self.held(permit))
+                Option::from(semaphore.acquire(timeout).await.or_busy()?).map(|permit| self.held(permit))
             }
             Self::Permits(semaphore, count) => {
-                let permits = semaphore.acquire_many(*count, timeout).await.optional()?;
+                let permits = semaphore.acquire_many(*count, timeout).await.or_busy()?;
                 Option::from(permits).map(|permits| self.held(permits))
             }
-            Self::Multi(multi) => Option::from(multi.acquire(timeout).await.optional()?).map(Held::Multi),
+            Self::Multi(multi) => Option::from(multi.acquire(timeout).await.or_busy()?).map(Held::Multi),
             Self::None | Self::Fails => Some(Held::Nothing),
         })
     }

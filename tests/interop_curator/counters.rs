@@ -81,7 +81,7 @@ fn work(servers: &str, session: &str, path: &str, dir: &Path, name: &str) -> Out
         let cached: CachedAtomicLong = ids.cached(3)?;
         let mut round = 0;
         while !enough.load(Ordering::Relaxed) {
-            let id = if round % 2 == 0 { ids.next().await? } else { cached.next().await? };
+            let id = if round % 2 == 0 { ids.next_id().await? } else { cached.next_id().await? };
             journal.append(&format!("id {name} {id}"))?;
             journal.append(&format!("adds {name}"))?;
             let outcome = match sum.increment().await {

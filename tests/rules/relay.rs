@@ -140,7 +140,7 @@ impl Created {
         match self {
             Self::Lock => mutex(client).lock().await.is_err(),
             Self::Locks => {
-                let locks = InterProcessMultiLock::of_mutexes(client, ["/locks/a", "/locks/b"]).unwrap();
+                let locks = InterProcessMultiLock::from_paths(client, ["/locks/a", "/locks/b"]).unwrap();
                 locks.lock().await.is_err()
             }
             Self::Permits => {

@@ -30,12 +30,12 @@ async fn it_sees_the_guards_of_every_recipe() {
     let guards = (
         mutex("/mutex").build().unwrap().lock().await.unwrap(),
         mutex("/kept").sticky(SOON).build().unwrap().lock().await.unwrap(),
-        mutex("/room").handoff(10, SOON).build().unwrap().lock().await.unwrap(),
+        mutex("/room").hand_off(10, SOON).build().unwrap().lock().await.unwrap(),
         InterProcessFairLock::new(&client, "/fair").unwrap().lock().await.unwrap(),
         read_write("/read").read_lock().lock().await.unwrap(),
         read_write("/write").write_lock().lock().await.unwrap(),
         semaphore.acquire(SOON).await.unwrap(),
-        InterProcessMultiLock::of_mutexes(&client, ["/b", "/a"]).unwrap().lock().await.unwrap(),
+        InterProcessMultiLock::from_paths(&client, ["/b", "/a"]).unwrap().lock().await.unwrap(),
     );
     for (seen, path) in seen.into_iter().zip(all) {
         assert!(seen.is_woken(), "{path}");
@@ -79,10 +79,10 @@ async fn a_grant_is_not_seen_before_its_caller_has_the_guard() {
     let client = connect(&server).await;
     let mutex = |path| InterProcessMutex::builder(&client, path);
     let semaphore = InterProcessSemaphore::new(&client, "/permits", 2).unwrap();
-    let several = InterProcessMultiLock::of_mutexes(&client, ["/a"]).unwrap();
+    let several = InterProcessMultiLock::from_paths(&client, ["/a"]).unwrap();
     let lock = mutex("/mutex").build().unwrap();
     not_before_the_guard(&client, "/mutex", lock.lock()).await;
-    let room = mutex("/room").handoff(10, SOON).build().unwrap();
+    let room = mutex("/room").hand_off(10, SOON).build().unwrap();
     not_before_the_guard(&client, "/room", room.lock()).await;
     not_before_the_guard(&client, "/permits", semaphore.acquire(SOON)).await;
     not_before_the_guard(&client, "/a", several.lock()).await;
@@ -122,7 +122,7 @@ async fn a_closed_client_holds_nothing_any_more() {
 async fn it_sees_a_lock_that_is_handed_over_in_memory() {
     let server = start();
     let client = connect(&server).await;
-    let mutex = InterProcessMutex::builder(&client, "/room").handoff(10, SOON).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, "/room").hand_off(10, SOON).build().unwrap();
     let first = mutex.lock().await.unwrap();
     let second = mutex.acquire(Duration::from_secs(600));
     let mut second = task::spawn(second);

@@ -57,7 +57,7 @@ async fn a_read_costs_a_sync_and_a_read_in_one_flight() {
 async fn every_guard_with_transactions_reads() {
     let server = start();
     let client = connect_as(Client::builder().namespace("shop").retry_policy(eager()), &server).await;
-    let both = InterProcessMultiLock::of_mutexes(&client, ["/locks/a", "/locks/b"]).unwrap();
+    let both = InterProcessMultiLock::from_paths(&client, ["/locks/a", "/locks/b"]).unwrap();
     let both = within("both", both.lock()).await.unwrap();
     within("a write", both.transaction().create(RATES, "1").commit()).await.unwrap();
     assert_eq!(server.node("/shop/rates").unwrap().data, b"1", "below the namespace");

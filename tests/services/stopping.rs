@@ -67,7 +67,7 @@ async fn a_leader_that_is_drained_leads_no_more() {
 async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
     let server = start();
     let client = calm(&server).await;
-    let both = InterProcessMultiLock::of_mutexes(&client, ["/multi/a", "/multi/b"]).unwrap();
+    let both = InterProcessMultiLock::from_paths(&client, ["/multi/a", "/multi/b"]).unwrap();
     let mut tried = task::spawn(both.try_lock());
     assert_pending!(tried.poll());
     let mut place = within("the place", fair(&client).enqueue()).await.unwrap();

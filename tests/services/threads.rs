@@ -83,7 +83,7 @@ fn every_lock_has_them_and_they_know_their_caller() {
     permits.blocking_acquire(SOON).unwrap().blocking_release().unwrap();
     permits.blocking_acquire_with_lease(SOON, SOON).unwrap().blocking_release().unwrap();
 
-    let several = InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"]).unwrap();
+    let several = InterProcessMultiLock::from_paths(&client, ["/a", "/b"]).unwrap();
     several.blocking_acquire(SOON).unwrap().blocking_release().unwrap();
     several.blocking_acquire_with_lease(SOON, SOON).unwrap().blocking_release().unwrap();
     let guard = several.blocking_lock().unwrap();

@@ -193,7 +193,7 @@ async fn a_drain_ends_those_who_wait_for_permits_and_for_several_locks(env: &Env
     let waiter = tokio::spawn(semaphore.acquire(Duration::from_secs(600)));
     env.wait_no_room().await;
     let paths = [env.path("one"), env.path("other")];
-    let both = InterProcessMultiLock::of_mutexes(&client, &paths).unwrap();
+    let both = InterProcessMultiLock::from_paths(&client, &paths).unwrap();
     let guard = both.lock().await.unwrap();
     let waits = tokio::spawn(both.lock());
     let drain = draining(&client, SOON).await;

@@ -40,7 +40,7 @@ async fn every_number_is_handed_out_once(env: &Env) {
                 let mut numbers = Vec::new();
                 for _ in 0..12 {
                     // `Contended` is an answer too, where connections break all the time.
-                    let number = if task % 2 == 0 { counter.next().await } else { ids.next().await };
+                    let number = if task % 2 == 0 { counter.next_id().await } else { ids.next_id().await };
                     match number {
                         Ok(number) => numbers.push(number),
                         Err(error) => assert!(error.is_retryable(), "{error}"),
@@ -91,13 +91,13 @@ async fn numbers_go_on_over_sessions(env: &Env) {
     let mut last = 0;
     for _ in 0..2 {
         for _ in 0..3 {
-            let number = within("a number", counter.next()).await.unwrap();
+            let number = within("a number", counter.next_id()).await.unwrap();
             assert!(number > last, "{number} after {last}");
             last = number;
         }
         env.expire(&client, &link).await;
     }
-    assert!(within("a number", counter.next()).await.unwrap() > last);
+    assert!(within("a number", counter.next_id()).await.unwrap() > last);
 }
 
 async fn numbers_go_on_over_an_election(env: &Env) {
@@ -106,13 +106,13 @@ async fn numbers_go_on_over_an_election(env: &Env) {
     let mut numbers = BTreeSet::new();
     for round in 0..2 {
         for _ in 0..4 {
-            assert!(numbers.insert(within("a number", counter.next()).await.unwrap()), "{numbers:?}");
-            assert!(numbers.insert(within("a number", ids.next()).await.unwrap()), "{numbers:?}");
+            assert!(numbers.insert(within("a number", counter.next_id()).await.unwrap()), "{numbers:?}");
+            assert!(numbers.insert(within("a number", ids.next_id()).await.unwrap()), "{numbers:?}");
         }
         if round == 0 {
             let under_way = tokio::spawn({
                 let counter = counter.clone();
-                async move { counter.next().await }
+                async move { counter.next_id().await }
             });
             env.replace_leader().await;
             assert!(numbers.insert(within("a number", under_way).await.unwrap().unwrap()), "{numbers:?}");
@@ -122,29 +122,29 @@ async fn numbers_go_on_over_an_election(env: &Env) {
 
 async fn numbers_go_on_over_a_restart(env: &Env) {
     let counter = counter(env, &env.client().await);
-    assert_eq!(within("a number", counter.next()).await.unwrap(), 1);
+    assert_eq!(within("a number", counter.next_id()).await.unwrap(), 1);
     env.stop_servers().await;
     let waiting = tokio::spawn({
         let counter = counter.clone();
-        async move { counter.next().await }
+        async move { counter.next_id().await }
     });
     env.restart_servers().await;
     let number = within("a number", waiting).await.unwrap().unwrap();
     assert!(number > 1);
-    assert!(within("a number", counter.next()).await.unwrap() > number);
+    assert!(within("a number", counter.next_id()).await.unwrap() > number);
 }
 
 /// Its directory is a container, and it is none.
 async fn a_counter_is_not_swept_away(env: &Env) {
     let counter = counter(env, &env.client().await);
-    assert_eq!(within("a number", counter.next()).await.unwrap(), 1);
+    assert_eq!(within("a number", counter.next_id()).await.unwrap(), 1);
     // Another goes with its directory, which shows that they were swept.
     let other = env.path("other/below");
     let deleted = DistributedAtomicLong::new(&env.client().await, &other).unwrap();
     within("the other counter", deleted.set(7)).await.unwrap();
     env.delete(&other).await;
     env.sweep(&env.path("other")).await;
-    assert_eq!(within("a number", counter.next()).await.unwrap(), 2);
+    assert_eq!(within("a number", counter.next_id()).await.unwrap(), 2);
 }
 
 async fn the_node_is_curators(env: &Env) {

@@ -35,7 +35,7 @@ fn paths(env: &Env) -> [String; 3] {
 }
 
 fn multi(env: &Env, client: &Client) -> InterProcessMultiLock {
-    InterProcessMultiLock::of_mutexes(client, paths(env)).unwrap()
+    InterProcessMultiLock::from_paths(client, paths(env)).unwrap()
 }
 
 fn mutex(client: &Client, path: &str) -> InterProcessMutex {
@@ -131,7 +131,7 @@ async fn visit(env: &Env, nested: bool) {
                     outer.release().await.unwrap();
                 } else {
                     let pair = [&members[first], &members[second]];
-                    let pair = InterProcessMultiLock::of_mutexes(&client, pair).unwrap();
+                    let pair = InterProcessMultiLock::from_paths(&client, pair).unwrap();
                     let guard = pair.lock().await.unwrap();
                     sections[first].visit_while(sections[second].visit()).await;
                     guard.release().await.unwrap();
@@ -266,7 +266,7 @@ async fn a_transaction_checks_every_member(env: &Env) {
 async fn many_members_are_acquired(env: &Env) {
     let client = env.client().await;
     let many: Vec<String> = (0..120).map(|index| env.path(&format!("many/{index}"))).collect();
-    let multi = InterProcessMultiLock::of_mutexes(&client, &many).unwrap();
+    let multi = InterProcessMultiLock::from_paths(&client, &many).unwrap();
     for _ in 0..2 {
         let guard = within("free locks", multi.lock()).await.unwrap();
         assert_eq!(guard.nodes().len(), 120);

@@ -38,7 +38,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 }
 
 fn handing_over(client: &Client, env: &Env) -> InterProcessMutex {
-    InterProcessMutex::builder(client, env.lock_path()).handoff(5, LONG).build().unwrap()
+    InterProcessMutex::builder(client, env.lock_path()).hand_off(5, LONG).build().unwrap()
 }
 
 fn keeping(client: &Client, env: &Env) -> InterProcessMutex {

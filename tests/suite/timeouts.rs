@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{AcquireError, Acquired, Busy, InterProcessMutex, OptionalExt, TryLockError};
+use zookeeper_recipes::{AcquireError, Acquired, Busy, InterProcessMutex, OrBusy, TryLockError};
 use zookeeper_test_server::Op;
 
 use crate::harness::{BRIEFLY, Behaviour, Env, LATE, Need, behaviours, in_vain};
@@ -22,7 +22,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_deadline_is_kept,
         a_server_that_is_slow_to_answer_is_no_busy_lock.needs(Need::HoldReplies),
         endless_durations_do_no_harm,
-        optional_turns_only_busy_into_an_answer,
+        or_busy_turns_only_busy_into_an_answer,
         the_error_names_this_process_s_own_hold,
         the_error_names_no_holder_when_other_clients_hold,
         a_try_is_answered_at_once_while_all_places_are_taken,
@@ -207,18 +207,18 @@ async fn endless_durations_do_no_harm(env: &Env) {
     within("the end", patient.close()).await.unwrap();
 }
 
-async fn optional_turns_only_busy_into_an_answer(env: &Env) {
+async fn or_busy_turns_only_busy_into_an_answer(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.client().await);
-    let free = ours.acquire(Duration::from_secs(10)).await.optional().unwrap();
+    let free = ours.acquire(Duration::from_secs(10)).await.or_busy().unwrap();
     let Acquired(guard) = free else { panic!("it was free") };
     let mutex = InterProcessMutex::new(&theirs, env.lock_path()).unwrap();
-    assert!(matches!(mutex.acquire(Duration::ZERO).await.optional().unwrap(), Busy));
-    assert!(matches!(mutex.try_lock().await.optional().unwrap(), Busy));
+    assert!(matches!(mutex.acquire(Duration::ZERO).await.or_busy().unwrap(), Busy));
+    assert!(matches!(mutex.try_lock().await.or_busy().unwrap(), Busy));
     drop(guard);
     theirs.close().await.unwrap();
-    assert!(matches!(mutex.lock().await.optional(), Err(AcquireError::Closed { .. })));
+    assert!(matches!(mutex.lock().await.or_busy(), Err(AcquireError::Closed { .. })));
     assert!(matches!(
-        mutex.try_lock().await.optional(),
+        mutex.try_lock().await.or_busy(),
         Err(TryLockError::Acquire(AcquireError::Closed { .. }))
     ));
 }

@@ -194,7 +194,7 @@ async fn guards_of_all_kinds_are_one_trait() {
     let server = start();
     let client = connect(&server).await;
     let mutex = InterProcessMutex::new(&client, "/a").unwrap();
-    let multi = InterProcessMultiLock::of_mutexes(&client, ["/b", "/c"]).unwrap();
+    let multi = InterProcessMultiLock::from_paths(&client, ["/b", "/c"]).unwrap();
     let semaphore = InterProcessSemaphore::new(&client, "/d", 2).unwrap();
     let lock = within("the grant", mutex.lock()).await.unwrap();
     let locks = within("the grant", multi.lock()).await.unwrap();

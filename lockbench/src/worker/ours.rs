@@ -13,7 +13,7 @@ use crate::job::{Job, Recipe, Release};
 
 /// The most waiters that a fair lock accepts of one client.
 const MAX_WAITERS: usize = 15_000;
-/// How often, and for how long, a mutex with `handoff` goes from task to task: what its documentation uses.
+/// How often, and for how long, a mutex with `hand_off` goes from task to task: what its documentation uses.
 const HANDED_OVER: u32 = 1_000;
 const BATCH: Duration = Duration::from_millis(10);
 /// How long a lock with `sticky` is kept after its last use: longer than a round.
@@ -53,7 +53,7 @@ impl Contender for Session {
                 Lock::Fair(InterProcessFairLock::builder(&self.0, path).max_waiters(MAX_WAITERS).build()?)
             }
             Recipe::Handoff => {
-                Lock::Mutex(InterProcessMutex::builder(&self.0, path).handoff(HANDED_OVER, BATCH).build()?)
+                Lock::Mutex(InterProcessMutex::builder(&self.0, path).hand_off(HANDED_OVER, BATCH).build()?)
             }
             Recipe::Sticky => Lock::Mutex(InterProcessMutex::builder(&self.0, path).sticky(KEPT).build()?),
             Recipe::ReadWrite => {

@@ -42,7 +42,7 @@ pub async fn turn(
         4 => {
             let cached = counter.cached(rng.range(1, 20) as u32).expect("the options are valid");
             for _ in 0..rng.range(1, 30) {
-                let Ok(number) = timeout(wait, cached.next()).await else { return };
+                let Ok(number) = timeout(wait, cached.next_id()).await else { return };
                 match number {
                     // Of a block that was taken before: others may have passed it since.
                     Ok(number) => {
@@ -56,7 +56,7 @@ pub async fn turn(
             return;
         }
         _ => {
-            let Ok(number) = timeout(wait, counter.next()).await else { return };
+            let Ok(number) = timeout(wait, counter.next_id()).await else { return };
             number.map(taken)
         }
     };
@@ -151,7 +151,7 @@ pub async fn prove_register(
 /// Counts once.
 pub async fn prove(counter: &DistributedAtomicLong, world: &World, place: usize) -> Result<(), String> {
     let floor = world.numbers(place, |numbers| numbers.begin());
-    let number = counter.next().await.map_err(|error| error.to_string())?;
+    let number = counter.next_id().await.map_err(|error| error.to_string())?;
     world.check(world.numbers(place, |numbers| numbers.taken(floor, number)));
     Ok(())
 }

@@ -165,7 +165,7 @@ impl Lock {
                     builder = builder.max_znodes(nodes);
                 }
                 if plan.handoff > 0 {
-                    builder = builder.handoff(plan.handoff, Duration::from_millis(plan.handoff_ms));
+                    builder = builder.hand_off(plan.handoff, Duration::from_millis(plan.handoff_ms));
                 }
                 if plan.sticky {
                     builder = builder.sticky(sticky(plan));

@@ -139,7 +139,7 @@ impl Scene {
         builder = match form {
             Form::Plain if point == Point::InMemory => builder.max_znodes(1),
             Form::Plain => builder,
-            Form::HandOff => builder.handoff(3, LONG),
+            Form::HandOff => builder.hand_off(3, LONG),
             Form::Sticky => builder.sticky(Duration::from_millis(1)),
         };
         let mutex = builder.build().unwrap();

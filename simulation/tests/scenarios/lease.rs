@@ -243,7 +243,7 @@ async fn a_call_has_waited_since_it_was_given_its_time() {
     let server = start();
     let (a, b) = (calm(&server).await, calm(&server).await);
     let held = within("the grant", mutex(&a).lock()).await.unwrap();
-    let several = InterProcessMultiLock::of_mutexes(&b, [DIRECTORY]).unwrap();
+    let several = InterProcessMultiLock::from_paths(&b, [DIRECTORY]).unwrap();
     let wait = 4 * LEASE;
     let calls = [
         waited(wait, mutex(&b).acquire(wait)).await,
@@ -572,7 +572,7 @@ async fn a_conversion_keeps_the_lease() {
     let client = calm(&server).await;
     let lock = read_write::lock(&client);
     let writer = within("the grant", lock.write_lock().acquire_with_lease(SOON, LONG)).await.unwrap();
-    let share = writer.read().unwrap();
+    let share = writer.reenter_as_reader().unwrap();
     assert!(share.lease_remaining() > Some(LONG / 2));
     drop(share);
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();

@@ -110,7 +110,7 @@ impl Scene {
         }
         let client = calm(&server).await;
         let id = session(&client);
-        let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
+        let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
         let mut held = None;
         if let Some(path) = point.busy() {
             let holder = calm(&server).await;
@@ -414,7 +414,7 @@ async fn what_is_lost_on_the_way_is_found_out() {
             let server = start_empty();
             PATHS.iter().for_each(|path| server.create(path, "").unwrap());
             let client = calm(&server).await;
-            let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
+            let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
             let id = session(&client);
             let struck = Match::op(op).session(id).nth(nth);
             let what = format!("{op:?} {nth} {fault}");
@@ -454,7 +454,7 @@ async fn a_try_dropped_at_every_point() {
                 let server = start_empty();
                 PATHS.iter().for_each(|path| server.create(path, "").unwrap());
                 let (client, other) = (calm(&server).await, calm(&server).await);
-                let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
+                let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
                 let held = match busy {
                     true => {
                         Some(within(&what, InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap())
@@ -489,7 +489,7 @@ async fn a_member_that_a_look_has_shown_is_busy_at_the_deadline() {
     let server = start_empty();
     let (client, other) = (calm(&server).await, calm(&server).await);
     let held = within("the lock", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
-    let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
+    let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
     // One that has found a member busy looks first the next time.
     let error = within("the end", multi.acquire(Duration::from_millis(500))).await.unwrap_err();
     assert!(matches!(&error, AcquireError::TimedOut { path, .. } if path == B), "{error}");
@@ -511,7 +511,7 @@ async fn a_try_has_one_deadline_for_all_members() {
     PATHS.iter().for_each(|path| server.create(path, "").unwrap());
     let time = Duration::from_millis(400);
     let client = connect_as(Client::builder().connect_timeout(time), &server).await;
-    let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
+    let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
     // Nothing is created together, and each of the requests that follow takes its time.
     server.fail(Match::op(Op::Multi).path_prefix("/multi/").always(), ServerError::NoAuth.code());
     for _ in PATHS {
@@ -538,7 +538,7 @@ async fn a_member_deleted_while_another_is_waited_for_starts_all_over() {
     PATHS.iter().for_each(|path| server.create(path, "").unwrap());
     let client = beating(&server, eager()).await;
     let other = calm(&server).await;
-    let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
+    let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
     let held = within("the holder", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
     let (node, id) = (held.node(), session(&client));
     let attempt = tokio::spawn(multi.lock());
@@ -583,7 +583,7 @@ async fn ends_in_doubt() -> bool {
     let (other, id) = (calm(&server).await, session(&client));
     // Heartbeats, which check `/` where no lock is held, renew nothing: an unknown code.
     server.fail(Match::op(Op::Multi).path("/").session(id).always(), -999);
-    let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
+    let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
     let gate = server.hold_reply(Match::op(Op::MultiRead).session(id).nth(1));
     let attempt = tokio::spawn(multi.lock());
     if tokio::time::timeout(Duration::from_secs(5), gate.wait_hit()).await.is_err() {
@@ -625,7 +625,7 @@ async fn members_deleted_again_and_again_end_the_call() {
     let policy = RetryPolicy::n_times(2, Duration::from_millis(1));
     let client = beating(&server, policy).await;
     let other = calm(&server).await;
-    let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
+    let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
     let held = within("the holder", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
     let (node, id) = (held.node(), session(&client));
     let attempt = tokio::spawn(multi.lock());

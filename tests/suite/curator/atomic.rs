@@ -152,7 +152,7 @@ async fn test_cached_basic(stage: &Stage<'_>) {
     let counter = counter(stage, &stage.client().await);
     let cached = counter.cached(100).unwrap();
     for expected in 1..=200 {
-        assert_eq!(within("a number", cached.next()).await.unwrap(), expected);
+        assert_eq!(within("a number", cached.next_id()).await.unwrap(), expected);
     }
     assert_eq!(within("the value", counter.get()).await.unwrap(), 200);
 }
@@ -161,14 +161,14 @@ async fn test_cached_basic(stage: &Stage<'_>) {
 async fn test_cached_with_error(stage: &Stage<'_>) {
     let counter = counter(stage, &stage.client().await);
     let cached = counter.cached(100).unwrap();
-    assert_eq!(within("a number", cached.next()).await.unwrap(), 1);
+    assert_eq!(within("a number", cached.next_id()).await.unwrap(), 1);
     let path = counter.path().to_owned();
     // Refused for good, by the ACL.
     stage.env.server().fail(Match::op(Op::GetData).path(path), -102);
     for expected in 2..=100 {
-        assert_eq!(within("a number", cached.next()).await.unwrap(), expected);
+        assert_eq!(within("a number", cached.next_id()).await.unwrap(), expected);
     }
-    let error = within("the error", cached.next()).await.unwrap_err();
+    let error = within("the error", cached.next_id()).await.unwrap_err();
     assert!(matches!(error, AtomicLongError::NoAuth { .. }), "{error}");
-    assert_eq!(within("a number", cached.next()).await.unwrap(), 101);
+    assert_eq!(within("a number", cached.next_id()).await.unwrap(), 101);
 }

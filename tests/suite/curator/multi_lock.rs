@@ -69,7 +69,7 @@ impl Both<'_> {
     }
 
     fn of(&self, client: &Client) -> InterProcessMultiLock {
-        InterProcessMultiLock::of_mutexes(client, self.paths()).unwrap()
+        InterProcessMultiLock::from_paths(client, self.paths()).unwrap()
     }
 
     /// Of a client of its own.
@@ -186,7 +186,7 @@ async fn test_container_cleanup(both: &Both<'_>) {
 async fn test_with_namespace(both: &Both<'_>) {
     let namespace = both.env.path("ns");
     let client = both.env.connect(both.env.builder().namespace(&namespace)).await;
-    let lock = InterProcessMultiLock::of_mutexes(&client, ["/foo/bar", "/foo/baz"]).unwrap();
+    let lock = InterProcessMultiLock::from_paths(&client, ["/foo/bar", "/foo/baz"]).unwrap();
     let guard = hold(&lock).await;
     assert_eq!(guard.paths(), ["/foo/bar", "/foo/baz"]);
     // A client without the namespace contends for the same locks.
@@ -289,7 +289,7 @@ async fn test_some_releases_fail(both: &Both<'_>) {
     let client = both.client().await;
     let [one, two] = both.paths();
     let three = both.env.path("zzz");
-    let lock = InterProcessMultiLock::of_mutexes(&client, [&one, &two, &three]).unwrap();
+    let lock = InterProcessMultiLock::from_paths(&client, [&one, &two, &three]).unwrap();
     let guard = hold(&lock).await;
     let refused = Match::op(Op::Delete).path(guard.nodes()[1].as_str()).always();
     let fault = both.env.server().fail(refused, ServerError::NoAuth.code());
@@ -309,7 +309,7 @@ async fn test_some_locks_fail_to_lock(both: &Both<'_>) {
     // A queue of another order is refused.
     let odd = zookeeper_recipes::InterProcessReadWriteLock::new(&other, &two).unwrap().write_lock();
     let odd = within("a free lock", odd.lock()).await.unwrap();
-    let lock = InterProcessMultiLock::of_mutexes(&client, [&three, &one, &two]).unwrap();
+    let lock = InterProcessMultiLock::from_paths(&client, [&three, &one, &two]).unwrap();
     let error = within("the refusal", lock.lock()).await.unwrap_err();
     assert!(matches!(&error, AcquireError::MixedRecipes { path, .. } if *path == two), "{error}");
     client.flush(SOON).await.unwrap();

@@ -129,7 +129,7 @@ async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
     waiter.abort();
     stage.env.wait_count(&stage.env.lock_path(), 1).await;
     // Only by the guard itself.
-    let shared = writer.read().unwrap();
+    let shared = writer.reenter_as_reader().unwrap();
     assert!(shared.is_held());
     shared.release().await.unwrap();
     assert!(writer.is_held());
@@ -144,7 +144,7 @@ async fn test_downgrading(stage: &Stage<'_>) {
     let (read, write) = pair(stage, &theirs);
     let writer = within("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
     let node = writer.node();
-    let reader = writer.read().unwrap();
+    let reader = writer.reenter_as_reader().unwrap();
     assert_eq!(reader.hold_count(), 2);
     writer.release().await.unwrap();
     assert!(reader.is_held() && stage.env.stat(&node).await.is_some());
@@ -325,7 +325,7 @@ async fn test_lock_path(stage: &Stage<'_>) {
     assert!(stage.env.stat(&writer.node()).await.is_none());
     within("the loss", writer.lost()).await;
     // Whatever would make a reader of it is refused.
-    assert!(writer.read().is_err());
+    assert!(writer.reenter_as_reader().is_err());
     let failed = within("an answer", writer.downgrade()).await.unwrap_err();
     assert!(matches!(failed.reason(), ConversionFailure::Lost(_)), "{failed:?}");
     assert!(matches!(failed.into_guard().release().await, Err(ReleaseError::Lost(_))));

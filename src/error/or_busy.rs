@@ -9,7 +9,7 @@ mod sealed {
     impl<T> Sealed for Result<T, super::TryLockError> {}
 }
 
-/// The result of asking for a lock when a busy lock is not an error: what [`OptionalExt::optional`] returns.
+/// The result of asking for a lock when a busy lock is not an error: what [`OrBusy::or_busy`] returns.
 ///
 /// Unlike `Option` it is `#[must_use]`, and has no method like `is_some`, which would release the lock by
 /// dropping the guard. Its variants can be imported by themselves.
@@ -20,10 +20,10 @@ mod sealed {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{Acquired, Busy, InterProcessMutex, OptionalExt};
+/// use zookeeper_recipes::{Acquired, Busy, InterProcessMutex, OrBusy};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
-/// match mutex.try_lock().await.optional()? {
+/// match mutex.try_lock().await.or_busy()? {
 ///     Acquired(guard) => {
 ///         // The job runs here.
 ///         guard.release().await?;
@@ -60,15 +60,15 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acquired, InterProcessMutex, OptionalExt};
+/// use zookeeper_recipes::{Acquired, InterProcessMutex, OrBusy};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
-/// if let Acquired(guard) = mutex.acquire(Duration::from_millis(200)).await.optional()? {
+/// if let Acquired(guard) = mutex.acquire(Duration::from_millis(200)).await.or_busy()? {
 ///     // The lock is held until `guard` is dropped or released.
 ///     guard.release().await?;
 /// }
 ///
-/// let Acquired(guard) = mutex.try_lock().await.optional()? else { return Ok(()) };
+/// let Acquired(guard) = mutex.try_lock().await.or_busy()? else { return Ok(()) };
 /// // The lock is held here as well.
 /// guard.release().await?;
 /// # Ok(())
@@ -96,7 +96,7 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// # use std::time::Duration;
 /// # use zookeeper_recipes::*;
 /// # async fn example(mutex: InterProcessMutex) -> Result<(), Box<dyn std::error::Error>> {
-/// mutex.acquire(Duration::from_millis(200)).await.optional()?;
+/// mutex.acquire(Duration::from_millis(200)).await.or_busy()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -105,7 +105,7 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// # use std::time::Duration;
 /// # use zookeeper_recipes::*;
 /// # async fn example(mutex: InterProcessMutex) -> Result<(), Box<dyn std::error::Error>> {
-/// if mutex.try_lock().await.optional()?.is_some() { /* without the lock */ }
+/// if mutex.try_lock().await.or_busy()?.is_some() { /* without the lock */ }
 /// # Ok(())
 /// # }
 /// ```
@@ -115,15 +115,15 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// | wrong | right | lint |
 /// |---|---|---|
 /// | `let _ = mutex.lock().await?;` | `let guard = mutex.lock().await?;` or `let _guard = ..` | `clippy::let_underscore_must_use` and rustc's `let_underscore_drop`, both off by default |
-/// | `if let Acquired(_) = mutex.try_lock().await.optional()? { .. }` | `if let Acquired(guard) = ..`, or `Acquired(_guard)` | |
-/// | `let Acquired(_) = mutex.try_lock().await.optional()? else { return };` | `let Acquired(guard) = .. else { return };` | |
+/// | `if let Acquired(_) = mutex.try_lock().await.or_busy()? { .. }` | `if let Acquired(guard) = ..`, or `Acquired(_guard)` | |
+/// | `let Acquired(_) = mutex.try_lock().await.or_busy()? else { return };` | `let Acquired(guard) = .. else { return };` | |
 /// | `if let Ok(_) = mutex.try_lock().await { .. }` | `if let Ok(guard) = ..` | `clippy::redundant_pattern_matching`, whose suggestion, `is_ok()`, is just as wrong |
 /// | `let Ok(_) = mutex.try_lock().await else { return };` | `let Ok(guard) = .. else { return };` | |
 /// | `if mutex.try_lock().await.is_ok() { .. }` | `if let Ok(guard) = mutex.try_lock().await { .. }` | |
 /// | `select! { _ = mutex.lock() => .., .. }` | `select! { guard = mutex.lock() => { let guard = guard?; .. } .. }` | |
 /// | `select! { Ok(_) = mutex.lock() => .., .. }` | `select! { Ok(guard) = mutex.lock() => .., .. }` | |
 /// | `let token = mutex.lock().await?.fencing_token();` | `let guard = mutex.lock().await?; let token = guard.fencing_token();` | |
-pub trait OptionalExt: sealed::Sealed {
+pub trait OrBusy: sealed::Sealed {
     /// The type of the guard.
     type Guard;
     /// The type of the error, which stays the same.
@@ -140,27 +140,27 @@ pub trait OptionalExt: sealed::Sealed {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{Acquired, Busy, InterProcessMutex, OptionalExt, TryLockError};
+    /// use zookeeper_recipes::{Acquired, Busy, InterProcessMutex, OrBusy, TryLockError};
     ///
     /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
-    /// let Acquired(guard) = mutex.try_lock().await.optional()? else { panic!("it is free") };
-    /// assert!(matches!(mutex.try_lock().await.optional()?, Busy));
+    /// let Acquired(guard) = mutex.try_lock().await.or_busy()? else { panic!("it is free") };
+    /// assert!(matches!(mutex.try_lock().await.or_busy()?, Busy));
     ///
     /// client.close().await?;
-    /// let error = mutex.try_lock().await.optional().unwrap_err();
+    /// let error = mutex.try_lock().await.or_busy().unwrap_err();
     /// assert!(matches!(error, TryLockError::Acquire(_)), "{error}");
     /// # drop(guard);
     /// # Ok(())
     /// # }
     /// ```
-    fn optional(self) -> Result<Acquisition<Self::Guard>, Self::Error>;
+    fn or_busy(self) -> Result<Acquisition<Self::Guard>, Self::Error>;
 }
 
-impl<T> OptionalExt for Result<T, AcquireError> {
+impl<T> OrBusy for Result<T, AcquireError> {
     type Guard = T;
     type Error = AcquireError;
 
-    fn optional(self) -> Result<Acquisition<T>, AcquireError> {
+    fn or_busy(self) -> Result<Acquisition<T>, AcquireError> {
         match self {
             Ok(guard) => Ok(Acquisition::Acquired(guard)),
             Err(AcquireError::TimedOut { .. }) => Ok(Acquisition::Busy),
@@ -169,11 +169,11 @@ impl<T> OptionalExt for Result<T, AcquireError> {
     }
 }
 
-impl<T> OptionalExt for Result<T, TryLockError> {
+impl<T> OrBusy for Result<T, TryLockError> {
     type Guard = T;
     type Error = TryLockError;
 
-    fn optional(self) -> Result<Acquisition<T>, TryLockError> {
+    fn or_busy(self) -> Result<Acquisition<T>, TryLockError> {
         match self {
             Ok(guard) => Ok(Acquisition::Acquired(guard)),
             Err(TryLockError::WouldBlock { .. }) => Ok(Acquisition::Busy),
