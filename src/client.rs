@@ -13,7 +13,7 @@ use crate::engine::path_lock::{Key, PathLock};
 use crate::engine::persistent_node::Turns;
 use crate::engine::registry::Registry;
 use crate::engine::revoke;
-use crate::error::{BuildError, ConnectError, DrainError, ReleaseError, RevokeError};
+use crate::error::{BuildError, ConnectError, DrainError, InspectError, ReleaseError, RevokeError};
 use crate::hold_watch::HoldWatch;
 use crate::options::Acl;
 use crate::path::NodePath;
@@ -23,6 +23,7 @@ use crate::session::heartbeat::Heartbeat;
 use crate::session::retry::RetryPolicy;
 use crate::session::setup::{self, Setup};
 use crate::session::supervisor::ConnectionState;
+use crate::session::waker;
 use crate::shown::Quoted;
 use crate::state_watch::StateWatch;
 #[cfg(feature = "tls")]
@@ -166,65 +167,6 @@ impl Client {
     #[doc(alias = "CuratorFrameworkFactory")]
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
-    }
-
-    /// Uses a session that belongs to other code of this process, and does not close it.
-    ///
-    /// The client has the default options of [`ClientBuilder`], without a namespace. Prefer a client with a
-    /// session of its own ([`connect`](Self::connect)). A borrowed session differs in this:
-    ///
-    /// - **No thread of its own.** The session runs in the tokio runtime in which it was connected, and the
-    ///   tasks that look after the locks in the one in which this function is called. While a task blocks
-    ///   either, no heartbeat is sent, and the locks are lost after two thirds of the session timeout. Guards
-    ///   still report the loss in time: [`is_held`](crate::LockGuard::is_held) reads the clock, and
-    ///   [`lost`](crate::LockGuard::lost) needs only the runtime that polls it.
-    /// - **No replacement.** When the session ends, this client is closed. Make another from the next
-    ///   session.
-    /// - **Its owner's timeouts.** The session timeout, the servers, the credentials, and how long a server
-    ///   may be silent before another is tried are those of the session. By default `zookeeper-client` waits
-    ///   for a silent server for 2/5 of the session timeout, so one hung server can cost the locks: connect
-    ///   with `with_connection_timeout` of an eighth of the session timeout.
-    /// - **Its owner's watches and requests.** A session that watches more than 128 KiB of paths cannot be
-    ///   used after a reconnect. This client stays below that, but does not know of the owner's watches. A
-    ///   reply of many megabytes to a request of the owner delays the heartbeats behind it.
-    /// - **One client for one session.** Two on one session do not keep their
-    ///   [`PersistentNode`](crate::PersistentNode)s at one path apart.
-    /// - **[`close`](Self::close) deletes this client's nodes one by one** and leaves the session open. Nodes
-    ///   that cannot be deleted within the session timeout are deleted later, or go when the session ends.
-    ///
-    /// # Errors
-    /// Returns [`ConnectError::NoRuntime`] outside a tokio runtime, or in one without timers (tokio reports
-    /// those by a panic, which is caught, but printed by the panic hook), [`ConnectError::SessionEnded`] if
-    /// the session has ended, and [`ConnectError::Setup`] if the thread that reports losses cannot be
-    /// started.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let servers = server.connect_string();
-    /// use std::time::Duration;
-    /// use zookeeper_recipes::{Client, InterProcessMutex};
-    ///
-    /// let session = zookeeper_client::Client::connector()
-    ///     .with_session_timeout(Duration::from_secs(24))
-    ///     .with_connection_timeout(Duration::from_secs(3))
-    ///     .connect(&servers)
-    ///     .await?;
-    ///
-    /// let client = Client::from_session(session.clone())?;
-    /// let guard = InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
-    /// guard.release().await?;
-    /// client.close().await?;
-    ///
-    /// // The session is still open, and its owner goes on using it.
-    /// assert!(session.check_stat("/jobs/nightly").await?.is_some());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn from_session(session: zk::Client) -> Result<Self, ConnectError> {
-        setup::borrow(session).map(Self::new)
     }
 
     pub(crate) fn new(core: Arc<Core>) -> Self {
@@ -416,6 +358,45 @@ impl Client {
         asked.await.unwrap_or_else(|| Err(RevokeError::Closed { node: node.clone() }))
     }
 
+    /// Lends the client's session for one piece of I/O, so that other code needs no session of its own.
+    ///
+    /// `work` is given a handle of the session in which this client holds its locks, and runs in the caller's task.
+    /// While there is no session, the call waits for one for as long as the retry policy allows. `work` runs once:
+    /// what it sends is not repeated, and when the session ends it is dropped. Its paths are those of the servers: only
+    /// the namespace in the connect string applies to them.
+    ///
+    /// Keep no clone of the handle: the session stays open, with the nodes of all locks, until the last one is
+    /// dropped, and [`close`](Self::close) returns [`SessionNotClosed`](ReleaseError::SessionNotClosed) meanwhile. A
+    /// watch is waited for inside of `work`. The client counts its own watches only: a session that watches more than
+    /// 128 KiB of paths cannot reconnect. A reply of several megabytes delays the heartbeats behind it.
+    ///
+    /// # Errors
+    /// Returns [`InspectError::Connection`] if no server gave a session, or if the session ended before the work was
+    /// done: what the work sent may have been carried out. Returns [`InspectError::AuthFailed`] or
+    /// [`InspectError::Closed`] if the client has no more sessions. Errors of the work itself are in its output.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work. Requests that it has sent may still be carried out.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// let children = client.request(|zk| async move { zk.list_children("/").await }).await??;
+    /// assert_eq!(children, ["zookeeper"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getZookeeperClient")]
+    pub async fn request<F: Future>(
+        &self,
+        work: impl FnOnce(zk::Client) -> F,
+    ) -> Result<F::Output, InspectError> {
+        waker::contain(self.core.lend(work)).await
+    }
+
     /// Closes the session, which deletes all of this client's nodes, and waits until a server confirms it.
     ///
     /// All guards report the loss of their locks first, and waiters end with
@@ -427,13 +408,9 @@ impl Client {
     /// [`tokio::time::timeout`]: the client goes on closing on its own thread for as long as the process
     /// lives. Calling it again returns the same result.
     ///
-    /// A borrowed session ([`from_session`](Self::from_session)) stays open: this client's nodes in it are
-    /// deleted one by one.
-    ///
     /// # Errors
     /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed it in time: the nodes go when the
-    /// session expires. The session may also be an earlier one, which the client gave up in an outage. A borrowed
-    /// session stays open, and their deletion goes on in it.
+    /// session expires. The session may also be an earlier one, which the client gave up in an outage.
     ///
     /// # Cancel safety
     /// The client is closed from the first poll on. If the future is dropped, only the result is lost.

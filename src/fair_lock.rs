@@ -420,3 +420,38 @@ impl QueuedLock {
 }
 
 crate::shown::debug_as_path!(InterProcessFairLock, QueuedLock);
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    /// Waiting again and again, a little each time, as in a `select!` loop, leaves nothing behind.
+    #[tokio::test]
+    async fn waiting_in_turns_leaves_no_tasks() {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let server = zookeeper_test_server::Server::start().unwrap();
+        let servers = server.connect_string();
+        let client = Client::connect(&servers).await.unwrap();
+        let other = Client::connect(&servers).await.unwrap();
+        let _held = InterProcessFairLock::new(&other, "/lock").unwrap().lock().await.unwrap();
+        let lock = InterProcessFairLock::new(&client, "/lock").unwrap();
+        let mut place = lock.enqueue().await.unwrap();
+        let runtime = lock.path_lock.client().runtime();
+        let tasks = || runtime.metrics().num_alive_tasks();
+        let before = tasks();
+        for _ in 0..1_000 {
+            let mut acquire = std::pin::pin!(place.acquire(HOUR));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(matches!(acquire.as_mut().poll(&mut context), Poll::Pending));
+        }
+        let ended = async {
+            while tasks() > before + 10 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+        assert!(ended.is_ok(), "they live until their hour is over");
+    }
+}

@@ -726,9 +726,8 @@ macro_rules! lock_methods {
             /// Acquires the lock like [`acquire`](Self::acquire), and blocks the thread meanwhile.
             ///
             /// For threads and scripts. Do not call it, or the others with this prefix, in asynchronous code:
-            /// it blocks the executor's thread (use `spawn_blocking`), and of a
-            /// [borrowed session](crate::Client::from_session) perhaps the thread that the session runs on, where it
-            /// would wait for ever. Tokio's own panic there; these do not notice it.
+            /// it blocks the executor's thread (use `spawn_blocking`). Tokio's own panic there; these do not notice
+            /// it.
             ///
             /// # Errors
             /// See [`acquire`](Self::acquire).

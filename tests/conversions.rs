@@ -11,7 +11,6 @@ use test_support::in_process::{
 };
 use test_support::{ByHand, SOON, within};
 use tokio_test::{assert_pending, task};
-use zookeeper_client as zk;
 use zookeeper_recipes::{
     Client, ConversionError, ConversionFailure, LockState, LostReason, NodePath, ReadGuard, ReleaseError,
     WriteGuard,
@@ -270,15 +269,14 @@ async fn what_an_earlier_upgrade_left_does_not_hinder_a_later_one() {
     assert!(again.is_ok(), "alone in the directory: {}", again.unwrap_err());
 }
 
-/// A guard of a borrowed session is released with the client, whatever it is turning into.
+/// A guard is released with the client, whatever it is turning into.
 #[tokio::test]
-async fn closing_a_borrowed_client_during_conversions_leaves_nothing() {
+async fn closing_a_client_during_conversions_leaves_nothing() {
     let server = start();
     for upgrade in [true, false] {
         for applied in [true, false] {
-            let owner = zk::Client::connect(&server.connect_string()).await.unwrap();
-            let id = owner.session_id().0;
-            let client = Client::from_session(owner.clone()).unwrap();
+            let client = calm(&server).await;
+            let id = session(&client);
             let part = if upgrade { "__WRIT__" } else { "__READ__" };
             let matcher = Match::any().session(id).path_contains(part);
             let (gate, task) = if upgrade {
@@ -298,7 +296,6 @@ async fn closing_a_borrowed_client_during_conversions_leaves_nothing() {
             within("the end", close).await.unwrap().unwrap();
             assert_eq!(server.children(DIRECTORY), [""; 0], "upgrade {upgrade}, applied {applied}");
             assert!(!within("an answer", task).await.unwrap());
-            drop((owner, client));
         }
     }
 }
@@ -338,18 +335,6 @@ async fn a_flush_waits_for_a_conversion_that_is_done_and_was_dropped_then() {
     gate.release();
     within("the flush", client.flush(SOON)).await.unwrap();
     assert_eq!(server.children(DIRECTORY), [""; 0]);
-}
-
-#[tokio::test]
-async fn closing_a_borrowed_client_does_not_wait_for_a_conversion_that_is_done() {
-    let server = start();
-    let owner = zk::Client::connect(&server.connect_string()).await.unwrap();
-    let client = Client::from_session(owner.clone()).unwrap();
-    let mut downgrade = done_and_not_taken(&server, &client).await;
-    within("the end", client.close()).await.unwrap();
-    assert_eq!(server.children(DIRECTORY), [""; 0]);
-    let std::task::Poll::Ready(reader) = downgrade.poll() else { panic!("it was done") };
-    assert_eq!(reader.unwrap().state(), LockState::Lost(LostReason::Closed));
 }
 
 /// A request that comes when a reader becomes the writer, in the moment before its node goes.
@@ -421,27 +406,6 @@ async fn leaves_no_heartbeats() -> bool {
     client.flush(SOON).await.unwrap();
     no_beats(&server, &client, id).await;
     true
-}
-
-/// `flush` waits for what was dropped before it, also where the session runs on a runtime of several threads'
-/// kind.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_flush_of_a_borrowed_client_waits_for_a_dropped_downgrade() {
-    let server = start();
-    let left = tokio::spawn(async move {
-        let owner = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let client = Client::from_session(owner.clone()).unwrap();
-        let guard = within("the write lock", lock(&client).write_lock().lock()).await.unwrap();
-        // What is spawned last by a task that has just been taken from the queue runs first.
-        tokio::task::yield_now().await;
-        drop(ByHand::new(guard.downgrade()).start());
-        client.flush(SOON).await.unwrap();
-        let left = server.children(DIRECTORY);
-        drop((owner, client));
-        left
-    });
-    let left = within("an answer", left).await.unwrap();
-    assert!(left.is_empty(), "flushed, but {left:?} is there");
 }
 
 /// The revocation of an upgrade is requested, which then stays a reader.

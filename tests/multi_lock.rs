@@ -10,7 +10,6 @@ use test_support::in_process::{
 };
 use test_support::{Random, SOON, within};
 use tokio::task::JoinSet;
-use zookeeper_client as zk;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, InterProcessFairLock, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessReadWriteLock, LockGuard, LockState, LostReason, MultiLockGuard,
@@ -563,28 +562,6 @@ async fn a_release_that_is_refused_is_reported_and_the_others_are_released() {
     fault.remove();
     client.flush(SOON).await.unwrap();
     assert_empty(&server);
-}
-
-/// A session that is lent is given back without a node, whatever the multi-lock was doing.
-#[tokio::test]
-async fn a_borrowed_session_is_given_back_without_nodes() {
-    let server = start_empty();
-    let other = calm(&server).await;
-    for busy in [A, B] {
-        let lent = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let client = Client::from_session(lent.clone()).unwrap();
-        let held = hold_one(&other, busy).await;
-        let attempt = tokio::spawn(multi(&client, &[A, B, C]).lock());
-        let (node, id) = (held.node(), lent.session_id().0);
-        until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
-        within("the end", client.close()).await.unwrap();
-        let error = within("the answer", attempt).await.unwrap().unwrap_err();
-        assert!(matches!(&error, AcquireError::Closed { .. }), "{error}");
-        let left: Vec<String> = [A, B, C].iter().flat_map(|path| queue_at(&server, path)).collect();
-        assert_eq!(left, [held.node().to_string()], "{busy}");
-        held.release().await.unwrap();
-        drop(lent);
-    }
 }
 
 /// The timers are the client's: its caller may have none, and no runtime at all.

@@ -9,7 +9,6 @@ use test_support::in_process::{DIRECTORY, connect, connect_as, session, start, s
 use test_support::{SOON, within};
 use test_support::{listen_to_log, poll_until};
 use tracing::Metadata;
-use zookeeper_client as zk;
 use zookeeper_recipes::{
     Client, ConnectionState, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore,
     LeaderLatch, LockGuard, OnceOutcome, PersistentNode, PersistentNodeState, ReleaseError, RetryPolicy,
@@ -92,8 +91,7 @@ async fn a_panic_costs_a_line() {
     a_panic_while_listing_does_not_stop_all_lists().await;
     a_panic_during_a_conversion_leaves_no_node().await;
     a_panic_while_permits_are_taken_leaves_none().await;
-    a_panic_while_a_loss_is_logged_costs_no_other_lock(false).await;
-    a_panic_while_a_loss_is_logged_costs_no_other_lock(true).await;
+    a_panic_while_a_loss_is_logged_costs_no_other_lock().await;
 }
 
 /// The first line of a scenario with a fault for each kind of call, then the second, until it has no more.
@@ -224,15 +222,10 @@ async fn a_panic_while_permits_are_taken_leaves_none() {
     drop(within("the permits", semaphore.acquire_many(2, SOON)).await.unwrap());
 }
 
-async fn a_panic_while_a_loss_is_logged_costs_no_other_lock(borrowed: bool) {
+async fn a_panic_while_a_loss_is_logged_costs_no_other_lock() {
     let server = start_impatient();
     let timeout = Duration::from_secs(3);
-    let client = if borrowed {
-        let connector = zk::Client::connector().with_session_timeout(timeout);
-        Client::from_session(connector.connect(&server.connect_string()).await.unwrap()).unwrap()
-    } else {
-        connect_as(Client::builder().session_timeout(timeout), &server).await
-    };
+    let client = connect_as(Client::builder().session_timeout(timeout), &server).await;
     let mut guards = Vec::new();
     for path in ["/locks/first", "/locks/second", "/locks/third"] {
         let mutex = InterProcessMutex::new(&client, path).unwrap();

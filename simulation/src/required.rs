@@ -39,7 +39,6 @@ pub struct Variants {
 const OPTION: &str = "the options of worlds are valid";
 const AUTH: &str = "no world has credentials";
 const FOREIGN: &str = "no other program's nodes are at the paths of worlds";
-const BORROWED: &str = "no world has a borrowed session";
 const REFUSED: &str = "what servers of worlds refuse is access, to most requests by other names";
 const CHOSEN: &str = "worlds break and ask by the lock at which they have looked";
 const LARGE: &str = "no world is as large as that";
@@ -269,8 +268,6 @@ pub const VARIANTS: &[Variants] = &[
             ("InvalidCredentials", Never(AUTH)),
             ("InvalidTls", Never(AUTH)),
             ("Setup", Never("worlds start no thread that the system could refuse")),
-            ("SessionEnded", Never(BORROWED)),
-            ("NoRuntime", Never("machines have a runtime")),
         ],
     },
 ];

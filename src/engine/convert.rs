@@ -51,9 +51,8 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
     start(hold, Kind::Exclusive).await.ok()
 }
 
-/// Starts a conversion, as a task that is counted until it is done: a flush, and the close of a client on a
-/// borrowed session, wait for its node. The outcome is the caller's, which may take or drop it at any time,
-/// and is not waited for.
+/// Starts a conversion, as a task that is counted until it is done: a flush waits for its node. The outcome
+/// is the caller's, which may take or drop it at any time, and is not waited for.
 fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     let (reply, outcome) = oneshot::channel();
     let counted = hold.session().begin_work();
@@ -111,7 +110,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
                 let pause = clean_up_pause(failures);
                 tokio::select! {
                     () = tokio::time::sleep(pause) => ConvertEvent::Retry,
-                    () = session.gone() => break Converted::SessionGone,
+                    _ = session.ended() => break Converted::SessionGone,
                 }
             }
         };

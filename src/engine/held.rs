@@ -345,7 +345,7 @@ impl Held {
         let mut state = self.state.subscribe();
         let session = self.session.upgrade();
         let ended = session.as_deref().map(Session::ended);
-        // Not kept: it keeps the cleanup, whose task would outlive a client on a borrowed session.
+        // Not kept: it keeps the cleanup, whose task would outlive the client.
         let held = Arc::downgrade(self);
         async move {
             // By the clock first, since no other task may have noticed an expired lease yet.

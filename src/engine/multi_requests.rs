@@ -185,11 +185,6 @@ fn judge(
     match answer {
         Ok(results) if results.len() == path_locks.len() => {
             session.lease().renewed(sent);
-            // All of them at once: the first that is another's ends the session.
-            session.owns_created(results.iter().filter_map(|result| match result {
-                zk::MultiWriteResult::Create { path, stat } => Some((path, *stat)),
-                _ => None,
-            }));
             let mut nodes = Vec::with_capacity(results.len());
             for ((path_lock, beginning), result) in path_locks.iter().zip(beginnings).zip(results) {
                 let zk::MultiWriteResult::Create { path, stat } = result else { return unknown() };
@@ -266,8 +261,6 @@ async fn with_zxids(
     }
     let paths: Vec<&str> = asked.iter().map(|(_, path)| path.as_str()).collect();
     let stats = read_stats(session, &paths).await;
-    // All of them at once, as above.
-    session.owns_created(paths.iter().zip(&stats).filter_map(|(path, stat)| Some((path, (*stat)?))));
     for ((index, _), stat) in asked.iter().zip(stats) {
         if let (Some(node), Some(stat)) = (nodes.get_mut(*index), stat) {
             if let Answer::Is(OwnNode { name, .. }) = node {

@@ -329,7 +329,7 @@ impl PermitsAttempt {
             Err(end) => return end,
         };
         let session = Arc::clone(hold.session());
-        // Counted, so that the close of a client on a borrowed session waits for what this leaves.
+        // Counted, since a session is wanted while it is at work.
         let _counted = session.begin_work();
         if session.end_reason().is_some() {
             return End::Again;
@@ -698,7 +698,7 @@ impl PermitsAttempt {
         // By the transaction that has created the leases, so that the next lock node may follow this one.
         session.disown_as(&lock.directory().child(&lock.node()), Gone::Deleted);
         let hold = |(name, number): (String, u64)| {
-            // Its session has to know it: it beats while it has nodes, and deletes those of a borrowed one.
+            // Its session has to know it: it beats while it has nodes.
             session.adopt(self.semaphore.leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive, None).with_lease_end(lease_end);
             let directory = self.semaphore.leases.clone();
@@ -916,11 +916,8 @@ fn taken(
     sent: Moment,
 ) -> Taken {
     let mut names = Vec::with_capacity(leases.len());
-    let created = results.iter().filter_map(|result| match result {
-        zk::MultiWriteResult::Create { path, stat } => Some((path, *stat)),
-        _ => None,
-    });
-    if !session.owns_created(created) {
+    let is_anothers = |result: &zk::MultiWriteResult| matches!(result, zk::MultiWriteResult::Create { stat, .. } if !session.owns(stat));
+    if results.iter().any(is_anothers) {
         return Taken::Failed(FailureKind::SessionGone.into());
     }
     for result in results {

@@ -241,8 +241,6 @@ async fn keep(
             Err(NoSession::Closed) => break Err(PersistentNodeError::Closed { path: node.user_path() }),
         };
         pauses = 0;
-        // A client that leaves a borrowed session waits for this, and deletes the node first.
-        let keeping = session.begin_keeping();
         let earlier = client.earlier_sessions(session.session_id());
         let mut stay = Stay {
             client: &client,
@@ -266,7 +264,6 @@ async fn keep(
             // The session may be closed by this, if it was the last to use it, which deletes the node too.
             drop(client);
             let withdrawn = withdraw(&node, &session, created, left).await;
-            drop(keeping);
             drop(has_turn);
             // Before the caller of `close` goes on.
             node.tell(PersistentNodeState::Closed);
@@ -274,9 +271,8 @@ async fn keep(
             drop(closed.send(withdrawn));
             return;
         }
-        // Of a session of our own, nothing can be deleted any more.
+        // The session has ended: nothing can be deleted any more.
         is_left = withdraw(&node, &session, created, left).await.is_err();
-        drop(keeping);
         node.tell(PersistentNodeState::Absent);
     };
     if let Err(error) = &ended {
@@ -423,7 +419,7 @@ impl Stay<'_> {
             Ok(Ok((stat, _))) => {
                 self.session.lease().renewed(sent);
                 self.failures = 0;
-                if !self.session.owns_created([(path, stat)]) {
+                if !self.session.owns(&stat) {
                     return Next::Look;
                 }
                 self.in_doubt = false;
@@ -666,7 +662,7 @@ async fn withdraw(
         failures += 1;
         tokio::select! {
             () = tokio::time::sleep(clean_up_pause(failures)) => {}
-            () = session.gone() => return gone(),
+            _ = session.ended() => return gone(),
         }
     }
 }

@@ -189,7 +189,6 @@ pub(super) fn created(
     stat: &zk::Stat,
 ) -> (Answer<OwnNode>, Option<Neighbour>) {
     let path = path_lock.path().child(&name);
-    session.owns_created([(&path, *stat)]);
     session.adopt(path, path_lock.as_owner());
     let before = known_before(path_lock, session, &name);
     (check_owner(session, name, stat), before)

@@ -200,8 +200,7 @@ impl Error for ServerFailures {
     }
 }
 
-/// Error of [`Client::connect`](crate::Client::connect) and
-/// [`Client::from_session`](crate::Client::from_session): why there is no session.
+/// Error of [`Client::connect`](crate::Client::connect): why there is no session.
 ///
 /// # Examples
 /// ```
@@ -316,22 +315,12 @@ pub enum ConnectError {
     #[error("the client for {servers} could not be set up", servers = Short(servers))]
     #[non_exhaustive]
     Setup {
-        /// The connect string, or `a borrowed session`.
+        /// The connect string.
         servers: String,
         /// What failed.
         #[source]
         source: Cause,
     },
-    /// The session passed to [`Client::from_session`](crate::Client::from_session) has ended.
-    #[error("the session passed to from_session has ended: connect a new one")]
-    SessionEnded,
-    /// [`Client::from_session`](crate::Client::from_session) was called outside a tokio runtime, or inside
-    /// one without timers.
-    #[error(
-        "a borrowed session needs a tokio runtime with timers: call from_session inside one that is built \
-         with enable_all or enable_time"
-    )]
-    NoRuntime,
 }
 
 impl ConnectError {
@@ -342,8 +331,7 @@ impl ConnectError {
         matches!(self, Self::TimedOut { .. })
     }
 
-    /// Returns the connect string, or `None` if the error is about the namespace, the name of the client or a
-    /// borrowed session.
+    /// Returns the connect string, or `None` if the error is about the namespace or the name of the client.
     #[must_use]
     pub fn servers(&self) -> Option<&str> {
         match self {
@@ -354,9 +342,7 @@ impl ConnectError {
             | Self::InvalidCredentials { servers, .. }
             | Self::InvalidTls { servers, .. }
             | Self::Setup { servers, .. } => Some(servers),
-            Self::InvalidNamespace(_) | Self::InvalidName { .. } | Self::SessionEnded | Self::NoRuntime => {
-                None
-            }
+            Self::InvalidNamespace(_) | Self::InvalidName { .. } => None,
         }
     }
 
@@ -380,8 +366,6 @@ debug_as_text!(ConnectError {
     NoCredentials,
     InvalidCredentials,
     InvalidTls,
-    Setup,
-    SessionEnded,
-    NoRuntime
+    Setup
 });
 debug_as_text!(ServerFailures);

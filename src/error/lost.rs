@@ -97,7 +97,7 @@ pub enum LostReason {
     /// that another process may hold it. Unlike [`LeaseExpired`](Self::LeaseExpired), it says nothing about
     /// the servers or the session.
     LeaseOver,
-    /// The client was closed, or the session that it borrowed was.
+    /// The client was closed.
     Closed,
     /// The leadership was given up by this participant of the election: its latch was closed or dropped, or
     /// its selector was [interrupted](crate::LeaderSelector::interrupt_leadership).

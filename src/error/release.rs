@@ -82,9 +82,7 @@ pub enum ReleaseError {
         waited: Duration,
     },
     /// No server confirmed in time that the sessions of this client are closed: the last one, and any that it
-    /// gave up in an outage. They end, with their nodes, when they expire. A borrowed session
-    /// ([`Client::from_session`](crate::Client::from_session)) stays open, and the deletion of this client's
-    /// nodes goes on in it.
+    /// gave up in an outage. They end, with their nodes, when they expire.
     #[non_exhaustive]
     #[error(
         "no server confirmed the end of the client's session within {waited:?}; it ends, with its nodes, when \

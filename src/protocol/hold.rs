@@ -122,7 +122,7 @@ enum Leftover {
     /// The servers still have it. It is kept, to give the holder time to stop, until the last guard is
     /// dropped, or until the moment from which the servers may delete it.
     Kept { until: Moment },
-    /// The end of the session deletes it. In a borrowed session, which lives on, the release does.
+    /// The end of the session deletes it.
     OfSession,
     /// The conversion, which knows its nodes, deletes them.
     OfConversion,

@@ -22,8 +22,7 @@ pub(crate) enum Unanswered<N> {
 /// How requests are repeated, and how often one was, perhaps in several sessions.
 pub(crate) struct Repetition<'a> {
     policy: RetryPolicy,
-    /// The window of cleanup, which goes on in a session that has ended until it is gone. `None` for other
-    /// requests.
+    /// The window of cleanup. `None` for other requests.
     window: Option<&'a Window>,
     since: Instant,
     failures: u32,
@@ -37,7 +36,7 @@ impl<'a> Repetition<'a> {
         Self { policy, window: None, since: Instant::now(), failures: 0, sessions: 0 }
     }
 
-    /// Repeats for cleanup: until the session is gone, each request in a slot of this window.
+    /// Repeats for cleanup: until the session has ended, each request in a slot of this window.
     pub(crate) fn for_cleanup(window: &'a Window) -> Self {
         Self { window: Some(window), ..Self::new(RetryPolicy::CLEAN_UP) }
     }
@@ -98,16 +97,9 @@ impl<'a> Repetition<'a> {
         };
         self.failures = self.failures.saturating_add(1);
         // The end of the session ends the pause too.
-        if self.window.is_some() {
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = session.gone() => return Err(Unanswered::NoSession(SessionGone)),
-            }
-        } else {
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                _ = session.ended() => return Err(Unanswered::NoSession(SessionGone)),
-            }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = session.ended() => return Err(Unanswered::NoSession(SessionGone)),
         }
         Ok(Err(failure))
     }

@@ -80,27 +80,6 @@ impl Cleanup {
         }
     }
 
-    /// Submits a node of which only the server path is known.
-    pub(crate) fn submit_path(&self, session: &Arc<Session>, path: &str) {
-        let Some((directory, name)) = path.rsplit_once('/') else {
-            return;
-        };
-        // An error is impossible: the node is in a lock's directory, whose path has been parsed before.
-        let Ok(directory) = LockPath::parse("", directory) else {
-            return;
-        };
-        let orphan = Orphan::Node(name.to_owned());
-        let number = self.number();
-        self.submit(Item {
-            session: Arc::clone(session),
-            directory,
-            orphan,
-            number,
-            until_gone: None,
-            done: None,
-        });
-    }
-
     /// Returns the number of a new attempt, greater than all before.
     pub(crate) fn number(&self) -> u64 {
         self.numbers(1).start

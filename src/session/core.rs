@@ -37,8 +37,7 @@ pub(crate) struct Core {
     pub(super) acl: Arc<[Acl]>,
     /// What its nodes say of this process.
     pub(super) process: Process,
-    /// Whether the client was given credentials. `None` if its session or connector may have credentials of
-    /// its own.
+    /// Whether the client was given credentials. `None` if its connector may have credentials of its own.
     pub(super) has_credentials: Option<bool>,
     /// Whether the servers have turned out not to know containers.
     pub(super) no_containers: AtomicBool,
@@ -67,7 +66,11 @@ pub(crate) enum NoSession {
 
 impl NoSession {
     pub(crate) fn into_error(self, path: &LockPath) -> InspectError {
-        let path = path.user().to_owned();
+        self.at(path.user())
+    }
+
+    fn at(self, path: &str) -> InspectError {
+        let path = path.to_owned();
         match self {
             Self::Unreachable(error) => InspectError::Connection { path, source: Arc::new(error) },
             Self::AuthFailed => InspectError::AuthFailed { path },
@@ -76,8 +79,7 @@ impl NoSession {
     }
 }
 
-/// Why there is no answer although the client lives: the task that was to get it has panicked, or the runtime of a
-/// borrowed session is shutting down.
+/// Why there is no answer although the client lives: the task that was to get it has panicked.
 #[derive(Debug, Error)]
 #[error("a task of the client ended before it had an answer")]
 struct TaskEnded;
@@ -272,6 +274,18 @@ impl Core {
                 "the servers do not know containers: missing directories are created as ordinary nodes from now on, and stay"
             );
         }
+    }
+
+    /// Lends the handle of the current session for the caller's work; see [`Client::request`](crate::Client::request).
+    pub(crate) async fn lend<F: Future>(
+        &self,
+        work: impl FnOnce(zk::Client) -> F,
+    ) -> Result<F::Output, InspectError> {
+        let session = self.session().await.map_err(|no_session| no_session.at("/"))?;
+        session.request(|handle| work(handle.0)).await.map_err(|SessionGone| InspectError::Connection {
+            path: "/".to_owned(),
+            source: Arc::new(FailureKind::SessionGone),
+        })
     }
 
     /// Repeats a request in whatever session there is, by the client's retry policy, until there is an

@@ -44,9 +44,7 @@ impl Session {
             }
             zk::Error::UnexpectedError(_) => {
                 self.end_if_dead();
-                // Not `ended`: in a borrowed session that the client is leaving, the request is lost but the
-                // session is not.
-                if self.handle().is_none() { FailureKind::SessionGone } else { FailureKind::Unknown }
+                if self.end_reason().is_some() { FailureKind::SessionGone } else { FailureKind::Unknown }
             }
             // ConnectionLoss, Custom, an unknown code, anything a later version adds.
             _ => FailureKind::Unknown,

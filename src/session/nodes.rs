@@ -191,11 +191,6 @@ impl Nodes {
         }
     }
 
-    /// Returns the server paths of the nodes.
-    pub(super) fn paths(&self) -> Vec<String> {
-        self.lock().all.keys().cloned().collect()
-    }
-
     /// Returns the nodes that the servers refused to delete: all of them, or those of one directory.
     pub(super) fn refused_orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
         let state = self.lock();

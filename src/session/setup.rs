@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
-use super::background::{self, Handle};
+use super::background;
 use super::cleanup::Cleanup;
 use super::cleanup_task;
 use super::connect::Dialer;
@@ -217,7 +217,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
             }
         };
         background::spawn(cleanup_task::run(queue));
-        supervise(supervised, first, Some(dialer), cleaned, lease).await;
+        supervise(supervised, first, dialer, cleaned, lease).await;
     };
     let runtime = background::start(NAME, run).map_err(failed)?;
     Ok(Arc::new(Core {
@@ -248,55 +248,4 @@ fn host() -> String {
 #[cfg(not(unix))]
 fn host() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
-}
-
-/// Returns whether the current runtime has timers.
-///
-/// Tokio reports that only by a panic (a `Handle` does not tell its drivers). It is caught here, and the
-/// panic hook prints its message, which names the remedy. Without this check the heartbeat would panic later,
-/// on a task that no caller awaits, and close the client.
-fn has_timers() -> bool {
-    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
-}
-
-/// Creates the core of a client on a borrowed session; see
-/// [`Client::from_session`](crate::Client::from_session).
-pub(crate) fn borrow(handle: zk::Client) -> Result<Arc<Core>, ConnectError> {
-    let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
-    if !has_timers() {
-        return Err(ConnectError::NoRuntime);
-    }
-    if handle.state().is_terminated() {
-        return Err(ConnectError::SessionEnded);
-    }
-    let failed =
-        |error| ConnectError::Setup { servers: "a borrowed session".to_owned(), source: Arc::new(error) };
-    lease_timer::start().map_err(failed)?;
-    let shared = Shared::new();
-    let (cleanup, queue) = Cleanup::new();
-    runtime.spawn(cleanup_task::run(queue));
-    let lease = LeaseOptions::default();
-    let session = Session::new(1, handle, lease.margin);
-    shared.begin(&session);
-    runtime.spawn(supervise(Arc::clone(&shared), Some(session), None, cleanup.clone(), lease));
-    let defaults = Setup::default();
-    // Not expected to fail: the name of the program is made to fit.
-    let unusable = |reason| ConnectError::InvalidName { name: String::new(), reason };
-    let process = Process::new(&host(), None).map_err(unusable)?;
-    Ok(Arc::new(Core {
-        shared,
-        runtime,
-        cleanup,
-        retry: defaults.retry,
-        connect_timeout: defaults.connect_timeout,
-        namespace: String::new(),
-        acl: defaults.acl.into(),
-        process,
-        has_credentials: None,
-        no_containers: AtomicBool::new(false),
-        #[cfg(feature = "metrics")]
-        labels: Labels::new(&defaults.metrics_prefixes),
-        holders: watch::Sender::default(),
-        drain: Drain::default(),
-    }))
 }

@@ -1,7 +1,6 @@
 //! The supervisor of a client's sessions: watches the state of the current one, and replaces it when it ends.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +8,6 @@ use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
 
 use crate::error::{ConnectError, LostReason};
-use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::LeaseMargin;
 use crate::protocol::server_timeout::ConnectionHistory;
 use crate::session::background;
@@ -42,8 +40,7 @@ pub(crate) enum Phase {
 /// Why a client is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// By `close`, by the drop of the client, because its borrowed session ended, or because its supervisor
-    /// panicked.
+    /// By `close`, by the drop of the client, or because its supervisor panicked.
     Closed,
     /// The servers refused the credentials.
     AuthFailed,
@@ -90,8 +87,7 @@ pub enum ConnectionState {
     Suspended,
     /// The session has ended, and every lock with it. The client asks for another session until it has one.
     Lost,
-    /// The client is closed: by [`close`](crate::Client::close), by the end of a borrowed session, or because
-    /// the servers refused its credentials.
+    /// The client is closed: by [`close`](crate::Client::close), or because the servers refused its credentials.
     Closed,
 }
 
@@ -196,9 +192,8 @@ pub(crate) struct LeaseOptions {
     pub(crate) margin: LeaseMargin,
 }
 
-/// Closes the client if its supervisor does not end by returning: it may panic (in a tracing subscriber, in
-/// the client library), or the runtime of a borrowed session may shut down, perhaps before the supervisor is
-/// polled at all.
+/// Closes the client if its supervisor does not end by returning: it may panic, in a tracing subscriber or in the
+/// client library.
 struct CloseOnDrop(Arc<Shared>);
 
 impl Drop for CloseOnDrop {
@@ -215,34 +210,30 @@ impl Drop for CloseOnDrop {
 }
 
 /// Supervises a client from its first session until it is closed. `dialer` establishes the next sessions, and
-/// the first one where there is none yet; without one the client is closed when its first session ends.
-pub(crate) fn supervise(
+/// the first one where there is none yet.
+pub(crate) async fn supervise(
     shared: Arc<Shared>,
     first: Option<Arc<Session>>,
-    dialer: Option<Dialer>,
+    dialer: Dialer,
     cleanup: Cleanup,
     lease: LeaseOptions,
-) -> impl Future<Output = ()> + Send + 'static + use<> {
-    // Outside of the future: a task whose runtime shuts down may be dropped before its first poll.
-    let close = CloseOnDrop(Arc::clone(&shared));
-    async move {
-        let _close = close;
-        run(shared, first, dialer, cleanup, lease).await;
-    }
+) {
+    let _close = CloseOnDrop(Arc::clone(&shared));
+    run(shared, first, dialer, cleanup, lease).await;
 }
 
 async fn run(
     shared: Arc<Shared>,
     first: Option<Arc<Session>>,
-    mut dialer: Option<Dialer>,
+    mut dialer: Dialer,
     cleanup: Cleanup,
     lease: LeaseOptions,
 ) {
     let mut stop = shared.stop.subscribe();
     let mut rounds = 0;
-    let mut session = match (first, &mut dialer) {
-        (Some(first), _) => first,
-        (None, Some(dialer)) => match next(&shared, dialer, &mut rounds).await {
+    let mut session = match first {
+        Some(first) => first,
+        None => match next(&shared, &mut dialer, &mut rounds).await {
             Ok(handle) => {
                 let first = Session::new(1, handle, lease.margin);
                 shared.begin(&first);
@@ -251,18 +242,12 @@ async fn run(
             // None of its sessions had a node.
             Err(closed) => return shared.close(closed, true),
         },
-        // Not expected: a client without a dialer borrows a session.
-        (None, None) => return shared.close(CloseReason::Closed, true),
     };
     loop {
         let began = clock::now();
         let ending = session.handle().as_ref().map(Ending::new);
-        // A borrowed session is its owner's to give up.
-        let server_timeout = dialer.as_ref().map(Dialer::server_timeout);
-        let connections =
-            server_timeout.map(|timeout| ConnectionHistory::new(timeout, session.timeout(), began));
-        let spare = dialer.as_ref().and_then(|dialer| dialer.spare(&session, lease.heartbeat));
-        if let Some(spare) = spare {
+        let connections = ConnectionHistory::new(dialer.server_timeout(), session.timeout(), began);
+        if let Some(spare) = dialer.spare(&session, lease.heartbeat) {
             // It ends with the session. Without it, the locks of a long outage may be lost.
             background::spawn(spare::run(Arc::clone(&session), spare));
         }
@@ -283,59 +268,48 @@ async fn run(
             // Otherwise the heartbeat does it, which may have panicked or not be polled again.
             session.log().write();
         }
-        match (end, &mut dialer) {
-            (SessionEnd::Stopped, Some(dialer)) => {
+        match end {
+            SessionEnd::Stopped => {
                 // The heartbeat would log the losses, which `close` does later.
                 heartbeat.abort();
-                let confirmed = close(&shared, &session, ending, dialer).await;
+                let confirmed = close(&shared, &session, ending, &mut dialer).await;
                 return shared.close(CloseReason::Closed, confirmed);
             }
-            (SessionEnd::Stopped, None) => return release(&shared, &session, &cleanup).await,
-            (SessionEnd::AuthFailed, _) => {
+            SessionEnd::AuthFailed => {
                 // So that releases under way return; the servers keep the nodes until the session expires.
                 settle_down(&cleanup, &session).await;
                 return shared.close(CloseReason::AuthFailed, false);
             }
-            (SessionEnd::Ended | SessionEnd::Stalled, None) => {
-                // The client library may have given it up by its own clock, and this client's nodes live on.
-                let ending = ending.map(|ending| ending.of(&session));
-                let confirmed = ending.and_then(|ending| ending.is_confirmed()) == Some(true);
-                return shared.close(CloseReason::Closed, confirmed || session.nodes().is_empty());
-            }
-            // Not confirmed: the session and this client's nodes may live on. Most likely its runtime is
-            // shutting down.
-            (SessionEnd::Unattended, None) => return shared.close(CloseReason::Closed, false),
-            (end, Some(dialer)) => {
-                shared.tell_state(ConnectionState::Lost);
-                if let Some(ending) = ending {
-                    dialer.end_last(ending.of(&session));
-                }
-                match end {
-                    SessionEnd::Stalled => dialer.next_server_timeout.double(),
-                    _ => {
-                        let age = clock::now().since(began);
-                        dialer.next_server_timeout.reset_after(age, session.timeout());
-                    }
-                }
-                let handle = match next(&shared, dialer, &mut rounds).await {
-                    Ok(handle) => handle,
-                    Err(closed) => {
-                        shared.refuse(closed);
-                        dialer.end_given_up();
-                        // Servers that refuse the credentials end no session either.
-                        let patience = match closed {
-                            CloseReason::Closed => session.timeout(),
-                            CloseReason::AuthFailed => Duration::ZERO,
-                        };
-                        let confirmed = dialer.all_ended(patience).await;
-                        return shared.close(closed, confirmed);
-                    }
-                };
-                dialer.end_given_up();
-                session = Session::new(session.number() + 1, handle, lease.margin);
-                shared.begin(&session);
+            SessionEnd::Ended | SessionEnd::Stalled | SessionEnd::Unattended => {}
+        }
+        shared.tell_state(ConnectionState::Lost);
+        if let Some(ending) = ending {
+            dialer.end_last(ending.of(&session));
+        }
+        match end {
+            SessionEnd::Stalled => dialer.next_server_timeout.double(),
+            _ => {
+                let age = clock::now().since(began);
+                dialer.next_server_timeout.reset_after(age, session.timeout());
             }
         }
+        let handle = match next(&shared, &mut dialer, &mut rounds).await {
+            Ok(handle) => handle,
+            Err(closed) => {
+                shared.refuse(closed);
+                dialer.end_given_up();
+                // Servers that refuse the credentials end no session either.
+                let patience = match closed {
+                    CloseReason::Closed => session.timeout(),
+                    CloseReason::AuthFailed => Duration::ZERO,
+                };
+                let confirmed = dialer.all_ended(patience).await;
+                return shared.close(closed, confirmed);
+            }
+        };
+        dialer.end_given_up();
+        session = Session::new(session.number() + 1, handle, lease.margin);
+        shared.begin(&session);
     }
 }
 
@@ -354,29 +328,23 @@ enum SessionEnd {
 }
 
 /// Publishes a session's state until the session ends, or has stalled by the history of its connections.
-async fn watch_session(
-    shared: &Shared,
-    session: &Session,
-    mut connections: Option<ConnectionHistory>,
-) -> SessionEnd {
+async fn watch_session(shared: &Shared, session: &Session, mut connections: ConnectionHistory) -> SessionEnd {
     let Some(mut states) = session.states() else { return SessionEnd::Ended };
     let mut state = states.peek_state();
     loop {
-        if let Some(connections) = &mut connections {
-            // The clock is read first: a renewal that comes between the two is not taken for an old one.
-            let (now, last_renewal) = (clock::now(), session.lease().last_renewal());
-            // Also on a connect: states are merged, so that the disconnect before it may not have been seen.
-            connections.disconnected(now, last_renewal, session.is_wanted());
-            if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
-                let id = session.session_id();
-                log::warn!(
-                    session = session.number(),
-                    session_id = format_args!("{id:#x}"),
-                    "connection after connection was given up before a write was answered: the next session waits longer for its servers"
-                );
-                session.end(LostReason::LeaseExpired);
-                return SessionEnd::Stalled;
-            }
+        // The clock is read first: a renewal that comes between the two is not taken for an old one.
+        let (now, last_renewal) = (clock::now(), session.lease().last_renewal());
+        // Also on a connect: states are merged, so that the disconnect before it may not have been seen.
+        connections.disconnected(now, last_renewal, session.is_wanted());
+        if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
+            let id = session.session_id();
+            log::warn!(
+                session = session.number(),
+                session_id = format_args!("{id:#x}"),
+                "connection after connection was given up before a write was answered: the next session waits longer for its servers"
+            );
+            session.end(LostReason::LeaseExpired);
+            return SessionEnd::Stalled;
         }
         match state {
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
@@ -471,14 +439,6 @@ async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, diale
     confirmed
 }
 
-/// Waits until a session has ended; returns at once if it has already.
-async fn terminated(mut states: zk::StateWatcher) {
-    let mut state = states.peek_state();
-    while !state.is_terminated() {
-        state = states.changed().await;
-    }
-}
-
 /// Waits until the attempts and the cleanup of a session that has ended have told their callers.
 async fn settle_down(cleanup: &Cleanup, session: &Session) {
     let settled = async {
@@ -487,66 +447,6 @@ async fn settle_down(cleanup: &Cleanup, session: &Session) {
         let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;
     };
     let _ = tokio::time::timeout(session.timeout(), settled).await;
-}
-
-/// Ends a borrowed session for this client; its owner keeps it.
-struct EndOnDrop<'a>(&'a Session);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.end(LostReason::Closed);
-    }
-}
-
-/// Cleans up in a borrowed session, which is its owner's to close: waits until the attempts have left, and
-/// deletes every node of this client. What is not done within the session timeout is reported as unconfirmed
-/// and goes on: as long as the session lives, no other process would do it
-/// (docs/protocol.md#borrowed-session).
-async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
-    let Some(over) = session.states() else { return shared.close(CloseReason::Closed, true) };
-    let ended = over.peek_state().is_terminated();
-    session.log().expect_end();
-    session.end_softly(LostReason::Closed);
-    // Also if the runtime shuts down before this is done: a guard that is kept for long would keep the
-    // session.
-    let end = EndOnDrop(session);
-    let clean = async {
-        let _ = session.running().wait_for(|running| *running == 0).await;
-        let _ = session.keeping().wait_for(|keeping| *keeping == 0).await;
-        let held = session.nodes_of_holds();
-        for node in &held {
-            Arc::clone(&node.lock)
-                .on(HoldEvent::Release { lease: session.lease().state(), now: clock::now() });
-        }
-        // Each node is deleted once: a release may be waiting for a deletion that cleanup has under way
-        // already, and with a second one would report that another process had deleted the node.
-        let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;
-        // Deletions that were refused earlier may be allowed by now.
-        for node in session.nodes() {
-            if !held.iter().any(|held| held.path == node) {
-                cleanup.submit_path(session, &node);
-            }
-        }
-        let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;
-    };
-    let mut settled = pin!(async {
-        tokio::select! {
-            () = clean => session.nodes().is_empty(),
-            () = terminated(over), if !ended => true,
-        }
-    });
-    let confirmed = tokio::time::timeout(session.timeout(), settled.as_mut()).await;
-    session.log().write();
-    match confirmed {
-        Ok(confirmed) => {
-            drop(end);
-            shared.close(CloseReason::Closed, confirmed);
-        }
-        Err(_) => {
-            shared.close(CloseReason::Closed, false);
-            settled.await;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -33,18 +33,15 @@ use crate::session::unknown_creates::UnknownCreates;
 use crate::session::watches::{WatchLimit, WatchUse, Watching};
 use crate::session::window::Windows;
 
-/// One session, from its establishment to its end, which has two steps: the session is *ended* when no lock
-/// can be held or waited for in it any more, and *gone* when no request can be sent in it. An own session
-/// goes through both at once. A borrowed session lives on after the client is closed, so the client deletes
-/// its nodes between the two.
+/// One session, from its establishment to its end: then no lock is held or waited for in it any more, and no request
+/// can be sent in it.
 pub(crate) struct Session {
     number: u64,
     session_id: i64,
-    /// `None` once the session is gone, so that a guard that is kept for long does not keep the connection of
+    /// `None` once the session has ended, so that a guard that is kept for long does not keep the connection of
     /// a dead session.
     handle: Mutex<Option<zk::Client>>,
     ended: watch::Sender<Option<LostReason>>,
-    gone: watch::Sender<bool>,
     /// The negotiated session timeout.
     timeout: Duration,
     lease: SessionLease,
@@ -52,8 +49,6 @@ pub(crate) struct Session {
     nodes: Nodes,
     unknown_creates: UnknownCreates,
     running: RunningCount,
-    /// Tasks that keep a node there until the session ends, and then delete it if it is borrowed.
-    keeping: RunningCount,
     watches: Arc<WatchLimit>,
     directory_watches: DirectoryWatches,
     windows: Windows,
@@ -64,12 +59,12 @@ pub(crate) struct Session {
     expired_by_servers: AtomicBool,
 }
 
-/// The session is gone: no request can be sent in it.
+/// The session has ended: no request can be sent in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionGone;
 
 /// The client library's handle of a session, lent for one piece of I/O; see [`Session::request`].
-pub(crate) struct Handle(zk::Client);
+pub(crate) struct Handle(pub(super) zk::Client);
 
 impl Deref for Handle {
     type Target = zk::Client;
@@ -101,14 +96,12 @@ impl Session {
             session_id,
             handle: Mutex::new(Some(handle)),
             ended: watch::Sender::new(None),
-            gone: watch::Sender::new(false),
             timeout,
             lease: SessionLease::new(Lease::new(timeout, margin), timeout),
             holds: Holds::default(),
             nodes: Nodes::new(number),
             unknown_creates: UnknownCreates::default(),
             running: RunningCount::default(),
-            keeping: RunningCount::default(),
             watches: Arc::default(),
             directory_watches: DirectoryWatches::default(),
             windows: Windows::default(),
@@ -133,7 +126,7 @@ impl Session {
     }
 
     /// Runs one piece of I/O: `work` sends requests in the session and waits for their answers. It is dropped
-    /// when the session is gone.
+    /// when the session ends.
     ///
     /// This is the only way to the client library's handle, which is lent for no longer than that. The
     /// library closes the session when the last clone of the handle is dropped, so a clone that is kept
@@ -156,11 +149,11 @@ impl Session {
         tokio::select! {
             biased;
             answer = work(Handle(handle)) => Ok(answer),
-            () = self.gone() => Err(SessionGone),
+            _ = self.ended() => Err(SessionGone),
         }
     }
 
-    /// Returns a watcher of the state that the client library reports; `None` if the session is gone. The
+    /// Returns a watcher of the state that the client library reports; `None` if the session has ended. The
     /// current state counts as seen.
     pub(crate) fn states(&self) -> Option<zk::StateWatcher> {
         self.handle().map(|handle| handle.state_watcher())
@@ -187,22 +180,12 @@ impl Session {
         }
     }
 
-    /// Waits until no request can be sent in the session. The future does not borrow the session.
-    pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut gone = self.gone.subscribe();
-        async move {
-            // An error means that the session has been dropped, and so is gone.
-            let _ = gone.wait_for(|gone| *gone).await;
-        }
-    }
-
-    /// Ends the session and drops its handle, which closes the session unless it is borrowed. Requests under
-    /// way are abandoned. The first reason counts.
+    /// Ends the session and drops its handle, which closes it at the servers. Requests under way are abandoned. The
+    /// first reason counts.
     pub(crate) fn end(&self, reason: LostReason) {
         // The guards are told before the drop of the last clone of the handle can close the session.
-        self.end_softly(reason);
+        self.tell_end(reason);
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.gone.send_replace(true);
         drop(handle);
     }
 
@@ -230,23 +213,8 @@ impl Session {
         owns
     }
 
-    /// Returns whether this session owns the nodes that one request of it has created. If not, the session is ended,
-    /// and they are deleted: the one that has replaced it may be its owner's, and go on
-    /// (docs/protocol.md#replaced-session).
-    pub(crate) fn owns_created<P: AsRef<str>>(&self, nodes: impl IntoIterator<Item = (P, zk::Stat)>) -> bool {
-        let (handle, mut all) = (self.handle(), true);
-        for (path, stat) in nodes {
-            if !self.owns(&stat) {
-                all = false;
-                // Sent when it is called. The answer makes no difference: this session asks nothing more.
-                drop(handle.as_ref().map(|handle| handle.delete(path.as_ref(), None)));
-            }
-        }
-        all
-    }
-
-    /// Ends the session for guards and waiters, but keeps its handle, for cleanup.
-    pub(crate) fn end_softly(&self, reason: LostReason) {
+    /// Tells guards, waiters and requests that the session ends.
+    fn tell_end(&self, reason: LostReason) {
         if self.end_reason().is_none() {
             // First, so that no task that is told of the end finds a guard that still reports `Held`.
             for lock in self.holds.active() {
@@ -365,11 +333,6 @@ impl Session {
         self.holds.nodes()
     }
 
-    /// Returns the nodes of held locks and of lost ones.
-    pub(crate) fn nodes_of_holds(&self) -> Vec<HeldNode> {
-        self.holds.all()
-    }
-
     /// Returns a receiver of the number of nodes.
     pub(crate) fn node_count(&self) -> watch::Receiver<usize> {
         self.nodes.count()
@@ -389,16 +352,6 @@ impl Session {
     /// Returns a receiver of the number of attempts and conversions that may have requests under way.
     pub(crate) fn running(&self) -> watch::Receiver<usize> {
         self.running.watch()
-    }
-
-    /// Counts a task that keeps a node there, until the result is dropped.
-    pub(crate) fn begin_keeping(&self) -> Running {
-        self.keeping.begin()
-    }
-
-    /// Returns a receiver of the number of tasks that keep a node there.
-    pub(crate) fn keeping(&self) -> watch::Receiver<usize> {
-        self.keeping.watch()
     }
 
     /// Registers a node of this client, which belongs to `owner`.
@@ -460,11 +413,6 @@ impl Session {
     /// there is none.
     pub(crate) fn heir(&self, path: &str) -> Option<Arc<str>> {
         self.nodes.heir(path)
-    }
-
-    /// Returns the server paths of this client's nodes.
-    pub(crate) fn nodes(&self) -> Vec<String> {
-        self.nodes.paths()
     }
 
     /// Remembers a create whose outcome could not be found out: if a later list of its directory shows the

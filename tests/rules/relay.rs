@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use zookeeper_client as zk;
 use zookeeper_recipes::{
     Client, InterProcessMultiLock, InterProcessSemaphore, LostReason, PersistentNode, PersistentNodeState,
     ReleaseError, TryLockError,
@@ -135,30 +134,37 @@ enum Created {
 }
 
 impl Created {
-    /// Has it created, and returns whether that has failed.
-    async fn fails_on(self, client: &Client) -> bool {
+    /// Has it created, in the end by the session that comes next. Returns what keeps it there.
+    async fn on(self, client: &Client) -> Box<dyn std::any::Any> {
         match self {
-            Self::Lock => mutex(client).lock().await.is_err(),
+            Self::Lock => Box::new(mutex(client).lock().await.unwrap()),
             Self::Locks => {
                 let locks = InterProcessMultiLock::from_paths(client, ["/locks/a", "/locks/b"]).unwrap();
-                locks.lock().await.is_err()
+                Box::new(locks.lock().await.unwrap())
             }
             Self::Permits => {
                 let semaphore = InterProcessSemaphore::new(client, "/permits", 3).unwrap();
-                semaphore.acquire_many(2, SOON).await.is_err()
+                Box::new(semaphore.acquire_many(2, SOON).await.unwrap())
             }
             Self::Node => {
                 let node = PersistentNode::new(client, "/services/web-1", "a").unwrap();
-                node.wait_for_initial_create(SOON).await.is_err()
+                node.wait_for_initial_create(SOON).await.unwrap();
+                Box::new(node)
             }
+        }
+    }
+
+    fn nodes(self) -> usize {
+        match self {
+            Self::Lock | Self::Node => 1,
+            Self::Locks | Self::Permits => 2,
         }
     }
 }
 
-/// The session of before was borrowed, and its owner keeps the other one: what was created in it is deleted.
+/// What was created in the session that has replaced the client's goes with it.
 #[tokio::test]
-async fn in_a_borrowed_session_that_is_replaced_no_node_is_left() {
-    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(5));
+async fn in_a_session_that_is_replaced_no_node_is_left() {
     for (version, created) in [
         (Version::V3_8, Created::Lock),
         (Version::V3_8, Created::Locks),
@@ -168,9 +174,8 @@ async fn in_a_borrowed_session_that_is_replaced_no_node_is_left() {
     ] {
         let server = Server::builder().zookeeper_version(version).start().unwrap();
         let relay = Relay::start(server.addr()).await;
-        let owner = within("a session", connector.clone().connect(&relay.addr.to_string())).await.unwrap();
-        let id = owner.session_id().0;
-        let client = Client::from_session(owner.clone()).unwrap();
+        let client = client_behind(&relay).await;
+        let id = session(&client);
         if matches!(created, Created::Permits) {
             // Their lock node is of the session of before.
             relay.forget.store(true, Ordering::SeqCst);
@@ -178,15 +183,16 @@ async fn in_a_borrowed_session_that_is_replaced_no_node_is_left() {
         } else {
             replace(&server, &relay, id).await;
         }
-        assert!(within("the end", created.fails_on(&client)).await, "{created:?} in a session that is over");
+        let kept = within("what was asked for", created.on(&client)).await;
         relay.forget.store(false, Ordering::SeqCst);
-        let _ = within("the close", client.close()).await;
-        let newest = server.sessions().last().unwrap().id;
-        assert_ne!(newest, id, "{created:?}");
-        let is_empty = move |session: &SessionInfo| session.id != newest || session.ephemerals.is_empty();
-        until(&server, "what was created is gone", move |view| view.sessions().iter().all(is_empty)).await;
-        assert!(within("the look", owner.check_stat("/")).await.unwrap().is_some(), "its owner goes on");
-        assert_eq!(server.sessions().last().unwrap().id, newest);
+        let (own, nodes) = (session(&client), created.nodes());
+        assert_ne!(own, id, "{created:?}");
+        let of = |session: &SessionInfo| session.ephemerals.len();
+        until(&server, "its nodes, and no others", move |view| {
+            view.sessions().iter().all(|session| of(session) == if session.id == own { nodes } else { 0 })
+        })
+        .await;
+        drop(kept);
     }
 }
 

@@ -61,37 +61,6 @@ async fn drops_need_no_runtime_and_no_session() {
     elsewhere(Box::new(move || drop((guard, handle, client))));
 }
 
-/// A borrowed session whose runtime is gone: no event says so, and what is asked of it is never answered.
-#[test]
-fn a_dead_session_task_ends_the_session() {
-    let server = start();
-    let (theirs, ours) = (tokio::runtime::Runtime::new().unwrap(), tokio::runtime::Runtime::new().unwrap());
-    let borrowed = theirs.block_on(async {
-        within("the session", zookeeper_client::Client::connect(&server.connect_string())).await.unwrap()
-    });
-    ours.block_on(async {
-        let client = Client::from_session(borrowed).unwrap();
-        let handle = mutex(&client);
-        let guard = within("the grant", handle.lock()).await.unwrap();
-        let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
-        let other = connect(&server).await;
-        let theirs_held = InterProcessMutex::new(&other, "/locks/elsewhere").unwrap();
-        let theirs_held = within("the other's grant", theirs_held.lock()).await.unwrap();
-        let waiting = tokio::spawn(elsewhere.lock());
-        let node = theirs_held.node();
-        until(&server, "the wait", move |view| view.watches_on(&node).len() == 1).await;
-        theirs.shutdown_background();
-        let error = within("the waiter's end", waiting).await.unwrap().unwrap_err();
-        assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
-        let error = within("the next call", handle.lock()).await.unwrap_err();
-        assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
-        within("the loss", guard.lost()).await;
-        assert!(!guard.is_held());
-        drop(guard);
-        theirs_held.release().await.unwrap();
-    });
-}
-
 /// The session has a thread of its own: a user's executor that is busy for twice the session timeout loses
 /// nothing.
 #[tokio::test(flavor = "current_thread")]

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use test_support::in_process::{calm, connect, hold, session, until};
+use test_support::in_process::{calm, connect, session, until};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
-use zookeeper_client as zk;
 use zookeeper_recipes::{
-    BuildError, Client, GroupMember, LockPath, LostReason, PersistentNode, PersistentNodeError,
-    PersistentNodeState,
+    BuildError, Client, GroupMember, LockPath, PersistentNodeError, PersistentNodeState,
 };
 use zookeeper_test_server::{Cut, LogEntry, LogKind, Loss, Match, Op, Server, ServerError};
 
@@ -250,36 +248,4 @@ async fn faults_lose_no_change() {
     within("the end", watcher.close()).await.unwrap();
     let error = within("the end", watch.changed()).await.unwrap_err();
     assert!(matches!(error, PersistentNodeError::Closed { .. }) && error.path() == GROUP, "{error}");
-}
-
-/// The directory is made between two requests of a watch, while the client gives a borrowed session back.
-#[tokio::test]
-async fn a_watch_leaves_a_borrowed_session_to_the_cleanup() {
-    let server = Server::start().unwrap();
-    let owner = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
-    let id = owner.session_id().0;
-    let client = Client::from_session(owner.clone()).unwrap();
-    let node = PersistentNode::new(&client, "/other/node", "").unwrap();
-    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
-    let guard = hold(&client).await;
-    server.fail(Match::op(Op::Create).path_contains("web").always(), ServerError::NoAuth.code());
-    let member = GroupMember::new(&client, GROUP, "1", "").unwrap();
-    let gate = server.hold_request(Match::op(Op::Exists).path(GROUP).session(id));
-    let mut watch = member.watch();
-    let watching = tokio::spawn(async move { watch.changed().await });
-    within("the question behind the list", gate.wait_hit()).await;
-    server.create("/services", "").unwrap();
-    server.create(GROUP, "").unwrap();
-    let closing = tokio::spawn({
-        let client = client.clone();
-        async move { client.close().await }
-    });
-    assert_eq!(within("the end", guard.lost()).await.reason(), LostReason::Closed);
-    gate.release();
-    within("the close", closing).await.unwrap().unwrap();
-    assert!(!server.exists("/other/node"), "what was registered is left behind");
-    assert!(!server.exists(&guard.node()), "a lock is left behind");
-    // What it has read by then, or that the client is closed.
-    drop(within("the watch", watching).await.unwrap());
-    assert!(within("the look", owner.check_stat("/")).await.unwrap().is_some(), "its owner's session");
 }

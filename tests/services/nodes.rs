@@ -446,19 +446,6 @@ async fn a_closed_client_ends_it() {
     assert!(matches!(error, PersistentNodeError::Closed { .. }), "{error}");
 }
 
-/// The owner of the session goes on without it.
-#[tokio::test]
-async fn a_borrowed_session_is_given_back_without_it() {
-    let server = Server::start().unwrap();
-    let owner = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
-    let client = Client::from_session(owner.clone()).unwrap();
-    let node = present(&server, &client, "a").await;
-    within("the end", client.close()).await.unwrap();
-    assert!(!server.exists(PATH), "deleted before `close` returns");
-    assert_eq!(node.state(), PersistentNodeState::Closed);
-    assert!(within("the look", owner.check_stat("/services")).await.unwrap().is_some(), "still open");
-}
-
 #[tokio::test]
 async fn a_protected_name_is_no_other_s() {
     let server = Server::start().unwrap();

@@ -1,18 +1,16 @@
 //! The end of a client.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
-use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectError, ConnectionState, DrainError, Holding, InterProcessFairLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, LostReason,
-    ReleaseError, TryLockError,
+    AcquireError, Client, ConnectionState, DrainError, Holding, InterProcessFairLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, LostReason, ReleaseError,
+    TryLockError,
 };
 
-use crate::harness::{BRIEFLY, Behaviour, Env, LATE, Link, behaviours};
+use crate::harness::{BRIEFLY, Behaviour, Env, LATE, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -26,19 +24,11 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_drain_out_of_time_says_what_was_held_and_closes,
         a_drain_waits_for_no_lock_that_is_lost,
         a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest,
-        a_drain_closes_a_borrowed_session_s_client_only,
         it_goes_on_when_it_is_not_waited_for,
         without_a_server_it_ends_with_the_session,
         dropping_the_last_handle_ends_the_session.on_an_ensemble_too(),
         a_mutex_alone_keeps_the_session,
         a_waiter_alone_keeps_the_session,
-        a_borrowed_session_is_connected_from_the_start,
-        a_borrowed_session_locks,
-        a_borrowed_session_stays_open,
-        a_borrowed_session_loses_its_nodes_by_a_drop_too,
-        a_borrowed_session_that_ends_closes_the_client,
-        a_borrowed_session_that_has_ended_is_refused,
-        a_borrowed_session_needs_a_runtime.once(),
     ]
 }
 
@@ -282,19 +272,6 @@ async fn a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest(env: &En
     within("the second", client.drain(SOON)).await.unwrap();
 }
 
-async fn a_drain_closes_a_borrowed_session_s_client_only(env: &Env) {
-    let session = session(env).await;
-    let client = Client::from_session(session.clone()).unwrap();
-    let path = env.lock_path();
-    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
-    let drain = draining(&client, SOON).await;
-    guard.release().await.unwrap();
-    within("the drain", drain).await.unwrap().unwrap();
-    assert_eq!(env.children(&path).await, [""; 0]);
-    session.check_stat("/").await.unwrap();
-    end(env, session).await;
-}
-
 async fn it_goes_on_when_it_is_not_waited_for(env: &Env) {
     let client = env.client().await;
     let session = client.session_id().unwrap();
@@ -360,122 +337,4 @@ async fn a_waiter_alone_keeps_the_session(env: &Env) {
     assert!(guard.is_held() && env.knows_session(session).await);
     drop(guard);
     env.wait_session_gone(session).await;
-}
-
-async fn session(env: &Env) -> zk::Client {
-    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(15));
-    within("a session", connector.connect(&env.connect_string())).await.unwrap()
-}
-
-/// Closes a session of our own.
-async fn end(env: &Env, session: zk::Client) {
-    let id = session.session_id().0;
-    drop(session);
-    env.wait_session_gone(id).await;
-}
-
-/// The same with a connection that can be broken.
-async fn linked_session(env: &Env) -> (zk::Client, Arc<Link>) {
-    let link = env.link();
-    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(6));
-    (within("a session", connector.connect(link.connect_string())).await.unwrap(), link)
-}
-
-async fn a_borrowed_session_is_connected_from_the_start(env: &Env) {
-    let session = session(env).await;
-    let client = Client::from_session(session.clone()).unwrap();
-    assert_eq!(client.state(), ConnectionState::Connected);
-    assert_eq!(client.session_id(), Some(session.session_id().0));
-    assert_eq!(client.session_timeout(), Some(session.session_timeout()));
-    client.close().await.unwrap();
-    end(env, session).await;
-}
-
-async fn a_borrowed_session_locks(env: &Env) {
-    let session = session(env).await;
-    let client = Client::from_session(session.clone()).unwrap();
-    let (mutex, theirs) = (InterProcessMutex::new(&client, env.lock_path()).unwrap(), env.mutex().await);
-    let guard = within("a free lock", mutex.lock()).await.unwrap();
-    assert_eq!(env.stat(&guard.node()).await.unwrap().ephemeral_owner, session.session_id().0);
-    let waiter = tokio::spawn(theirs.lock());
-    env.wait_count(&env.lock_path(), 2).await;
-    guard.release().await.unwrap();
-    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
-    client.close().await.unwrap();
-    end(env, session).await;
-}
-
-async fn a_borrowed_session_stays_open(env: &Env) {
-    let session = session(env).await;
-    let client = Client::from_session(session.clone()).unwrap();
-    let (path, busy) = (env.lock_path(), env.path("busy"));
-    let theirs = InterProcessMutex::new(&env.client().await, &busy).unwrap().lock().await.unwrap();
-    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
-    let waiter = tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock());
-    env.wait_count(&busy, 2).await;
-    within("the end", client.close()).await.unwrap();
-    // Our nodes are gone, although the session is not.
-    assert_eq!((env.children(&path).await.len(), env.children(&busy).await.len()), (0, 1));
-    assert_eq!(guard.lost().await.reason(), LostReason::Closed);
-    let error = within("its end", waiter).await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
-    session.check_stat("/").await.unwrap();
-    // It can be lent again.
-    let again = Client::from_session(session.clone()).unwrap();
-    let mutex = InterProcessMutex::new(&again, &path).unwrap();
-    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
-    drop((theirs, guard));
-    again.close().await.unwrap();
-    end(env, session).await;
-}
-
-async fn a_borrowed_session_loses_its_nodes_by_a_drop_too(env: &Env) {
-    let session = session(env).await;
-    let client = Client::from_session(session.clone()).unwrap();
-    let path = env.lock_path();
-    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
-    drop(client);
-    assert!(guard.is_held());
-    drop(guard);
-    env.wait_count(&path, 0).await;
-    session.check_stat("/").await.unwrap();
-    end(env, session).await;
-}
-
-async fn a_borrowed_session_that_ends_closes_the_client(env: &Env) {
-    let (session, link) = linked_session(env).await;
-    let client = Client::from_session(session.clone()).unwrap();
-    let (path, busy) = (env.lock_path(), env.path("busy"));
-    let theirs = InterProcessMutex::new(&env.client().await, &busy).unwrap().lock().await.unwrap();
-    let mutex = InterProcessMutex::new(&client, &path).unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let waiter = tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock());
-    env.wait_count(&busy, 2).await;
-    env.expire_session(session.session_id().0, &link).await;
-    let lost = within("the loss", guard.lost()).await;
-    assert!(env.is_loss(lost.reason()), "{lost}");
-    let error = within("its end", waiter).await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
-    let error = within("an answer", mutex.lock()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
-    assert_eq!(client.state(), ConnectionState::Closed);
-    within("an answer", client.close()).await.unwrap();
-    drop(theirs);
-}
-
-async fn a_borrowed_session_that_has_ended_is_refused(env: &Env) {
-    let (session, link) = linked_session(env).await;
-    let mut states = session.state_watcher();
-    env.expire_session(session.session_id().0, &link).await;
-    within("its end", async { while !states.changed().await.is_terminated() {} }).await;
-    let error = Client::from_session(session).unwrap_err();
-    assert!(matches!(error, ConnectError::SessionEnded), "{error:?}");
-}
-
-async fn a_borrowed_session_needs_a_runtime(env: &Env) {
-    let session = session(env).await;
-    let lent = session.clone();
-    let error = std::thread::spawn(move || Client::from_session(lent).unwrap_err()).join().unwrap();
-    assert!(matches!(error, ConnectError::NoRuntime), "{error:?}");
-    end(env, session).await;
 }

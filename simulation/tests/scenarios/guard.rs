@@ -501,21 +501,6 @@ async fn a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
     drop(guard);
 }
 
-#[tokio::test]
-async fn a_client_on_a_borrowed_session_deletes_what_a_lost_lock_has_kept() {
-    let server = patient_server();
-    let connector = zk::Client::connector().with_session_timeout(SLOW);
-    let owner = connector.connect(&server.connect_string()).await.unwrap();
-    let holder = Client::from_session(owner.clone()).unwrap();
-    let waiter = slow_client(&server).await;
-    let ExpiredHold { guard, next, _answers, .. } = expired_hold(&server, &holder, &waiter).await;
-    within("the close", holder.close()).await.unwrap();
-    assert!(!server.exists(&guard.node()));
-    within("the grant", next).await.unwrap().unwrap().release().await.unwrap();
-    drop(guard);
-    owner.check_stat(DIRECTORY).await.unwrap().unwrap();
-}
-
 /// The event that a predecessor went arrives, but nothing that we send does: no grant before the servers
 /// answer.
 #[tokio::test]

@@ -61,20 +61,6 @@ async fn steady_client(server: &Server) -> Client {
     connect_as(patient().session_timeout(2 * T), server).await
 }
 
-/// A session to be borrowed.
-async fn owned_session(server: &Server, timeout: Duration) -> zk::Client {
-    // Several times over, so that the library does not pause before it reconnects.
-    let servers = vec![server.connect_string(); 15].join(",");
-    let mut tries = 0..5;
-    loop {
-        match zk::Client::connector().with_session_timeout(timeout).connect(&servers).await {
-            // On a busy machine it may have expired before it is known here.
-            Err(zk::Error::Timeout | zk::Error::SessionExpired) if tries.next().is_some() => {}
-            connected => return connected.unwrap(),
-        }
-    }
-}
-
 fn mutex_at(client: &Client, path: &str) -> InterProcessMutex {
     InterProcessMutex::new(client, path).unwrap()
 }
@@ -264,18 +250,6 @@ async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
 }
 
 #[tokio::test]
-async fn lost_of_a_released_guard_resolves_at_the_end_of_a_borrowed_client() {
-    let server = server();
-    let owner = owned_session(&server, T).await;
-    let client = Client::from_session(owner.clone()).unwrap();
-    let guard = hold(&client).await;
-    let lost = tokio::spawn(guard.lost());
-    guard.release().await.unwrap();
-    client.close().await.unwrap();
-    assert_eq!(within("the loss", lost).await.unwrap().reason(), LostReason::Closed);
-}
-
-#[tokio::test]
 async fn lost_keeps_neither_the_session_nor_the_client() {
     let server = server();
     let client = client(&server).await;
@@ -296,13 +270,6 @@ async fn a_client_knows_its_session_as_soon_as_it_is_connected() {
         let client = client(&server).await;
         assert_eq!(client.state(), ConnectionState::Connected);
         assert!(client.session_id().is_some());
-        assert_eq!(client.session_timeout(), Some(LONG));
-    }
-    let owner = owned_session(&server, LONG).await;
-    for _ in 0..20 {
-        let client = Client::from_session(owner.clone()).unwrap();
-        assert_eq!(client.state(), ConnectionState::Connected);
-        assert_eq!(client.session_id(), Some(owner.session_id().0));
         assert_eq!(client.session_timeout(), Some(LONG));
     }
 }
@@ -519,125 +486,6 @@ async fn participants_that_are_not_polled_do_not_keep_the_session() {
     assert_eq!(server.sessions().len(), 0);
     assert!(!guard.is_held());
     drop(participants);
-}
-
-/// Waits for the connection to be lost, then begins to close a client on a borrowed session with a stalled
-/// connection; answers what `close` said and lets the session come back. Nothing if the machine was so slow
-/// that the session ended meanwhile.
-async fn close_in_an_outage(server: &Server, owner: &zk::Client, client: &Client) -> Option<ReleaseError> {
-    let closed = within("the close", client.close()).await;
-    server.resume(owner.session_id().0);
-    let mut states = owner.state_watcher();
-    let mut state = states.peek_state();
-    while !state.is_terminated() {
-        if state == zk::SessionState::SyncConnected {
-            return Some(closed.unwrap_err());
-        }
-        state = within("the state", states.changed()).await;
-    }
-    None
-}
-
-/// Breaks the connection of a session; the next ones come about and are silent.
-fn interrupt(server: &Server, owner: &zk::Client) {
-    server.freeze_expiry(true);
-    server.stall(owner.session_id().0, Direction::Both);
-    server.cut(owner.session_id().0, Cut::Reset);
-}
-
-/// The time to give the session back is over before there is a server again: what was still to be deleted is
-/// deleted then, for the session lives on.
-#[tokio::test]
-async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_held_node() {
-    for _ in 0..3 {
-        let server = server();
-        let owner = owned_session(&server, T).await;
-        let client = Client::from_session(owner.clone()).unwrap();
-        let guard = hold(&client).await;
-        interrupt(&server, &owner);
-        until_state(&client, ConnectionState::Suspended).await;
-        let Some(error) = close_in_an_outage(&server, &owner, &client).await else { continue };
-        assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error}");
-        until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
-        assert!(!guard.is_held());
-        assert!(!owner.state().is_terminated());
-        return;
-    }
-    panic!("the machine is too slow for this");
-}
-
-/// The same for a create that waited for a connection all the time, and is sent by the next.
-#[tokio::test]
-async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_queued_node() {
-    for _ in 0..3 {
-        let server = server();
-        let owner = owned_session(&server, T).await;
-        let client = Client::from_session(owner.clone()).unwrap();
-        hold(&client).await.release().await.unwrap();
-        interrupt(&server, &owner);
-        until_state(&client, ConnectionState::Suspended).await;
-        let mut waiting = task::spawn(mutex(&client).lock());
-        assert_pending!(waiting.poll());
-        let Some(error) = close_in_an_outage(&server, &owner, &client).await else { continue };
-        assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error}");
-        let waited = within("the grant", waiting).await;
-        assert!(matches!(waited, Err(AcquireError::Closed { .. })), "{waited:?}");
-        // One node in each life of the client: that of the guard, and that of the waiter.
-        let both = |view: View<'_>| {
-            view.node(DIRECTORY)
-                .is_some_and(|directory| directory.next_sequence == 2 && directory.num_children == 0)
-        };
-        until(&server, "both deletions", both).await;
-        assert!(!owner.state().is_terminated());
-        return;
-    }
-    panic!("the machine is too slow for this");
-}
-
-#[tokio::test]
-async fn a_borrowed_session_that_is_given_back_to_a_throttling_server_keeps_no_node() {
-    let server = server();
-    server.freeze_expiry(true);
-    let owner = owned_session(&server, T).await;
-    let client = Client::from_session(owner.clone()).unwrap();
-    let guard = hold(&client).await;
-    let throttled = server.fail(Match::op(Op::Delete).always(), THROTTLED);
-    let closed = within("the close", client.close()).await;
-    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
-    assert_eq!(server.children(DIRECTORY).len(), 1);
-    throttled.remove();
-    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
-    assert!(!owner.state().is_terminated());
-    drop(guard);
-}
-
-/// A second deletion could overtake the first, which would then report that another client had deleted the
-/// node.
-#[tokio::test]
-async fn a_borrowed_session_that_is_given_back_during_a_release_deletes_the_node_once() {
-    let server = server();
-    let owner = owned_session(&server, LONG).await;
-    let client = Client::from_session(owner.clone()).unwrap();
-    let (released, kept) = (hold(&client).await, mutex_at(&client, OTHER).lock().await.unwrap());
-    let nodes = [released.node(), kept.node()];
-    let gate = server.hold_request(Match::op(Op::Delete));
-    let release = tokio::spawn(released.release());
-    within("the request", gate.wait_hit()).await;
-    let mut closing = task::spawn(client.close());
-    assert_pending!(closing.poll());
-    // By now it has looked for what there is to delete.
-    assert_eq!(within("the loss", kept.lost()).await.reason(), LostReason::Closed);
-    gate.release();
-    within("the release", release).await.unwrap().unwrap();
-    within("the close", closing).await.unwrap();
-    let log = server.log();
-    for node in nodes {
-        let asked = |entry: &&zookeeper_test_server::LogEntry| {
-            entry.kind == LogKind::Arrived && entry.op == Op::Delete && entry.path == node
-        };
-        assert_eq!(log.iter().filter(asked).count(), 1, "{node}");
-    }
-    assert!(!owner.state().is_terminated());
 }
 
 /// Servers before 3.6 answer a request that they do not know by closing the connection.
@@ -922,22 +770,6 @@ async fn close_confirms_no_session_that_only_the_client_has_given_up() {
         server.restart_async().await.unwrap();
         assert!(server.exists(&guard.node()), "it keeps others out");
     }
-}
-
-/// The same of a session that is borrowed: its nodes are still there, and keep others out.
-#[tokio::test]
-async fn close_confirms_no_borrowed_session_that_only_the_client_library_has_given_up() {
-    let server = server();
-    server.freeze_expiry(true);
-    let owner = owned_session(&server, ms(1_500)).await;
-    let client = Client::from_session(owner.clone()).unwrap();
-    let guard = hold(&client).await;
-    server.stop_async().await;
-    until_state(&client, ConnectionState::Closed).await;
-    let closed = within("the close", client.close()).await;
-    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
-    server.restart_async().await.unwrap();
-    assert!(server.exists(&guard.node()), "it keeps others out");
 }
 
 /// The servers come back: they would keep its nodes for a session timeout more.

@@ -146,8 +146,6 @@ struct Scene {
     point: Point,
     server: Server,
     client: Client,
-    /// Of a client on a borrowed session, the session.
-    borrowed: Option<zookeeper_client::Client>,
     id: i64,
     gate: Option<Gate>,
     others: Vec<SemaphorePermit>,
@@ -156,22 +154,12 @@ struct Scene {
 
 impl Scene {
     async fn set(point: Point) -> Self {
-        Self::set_with(point, false).await
-    }
-
-    async fn set_with(point: Point, borrows: bool) -> Self {
         let server = start();
         let policy = match point {
             Point::Pausing => RetryPolicy::n_times(100_000, Duration::from_millis(200)),
             _ => in_process::eager(),
         };
-        let (client, borrowed) = if borrows {
-            let connect = zookeeper_client::Client::connector().with_session_timeout(in_process::HOUR);
-            let session = connect.connect(&server.connect_string()).await.unwrap();
-            (Client::from_session(session.clone()).unwrap(), Some(session))
-        } else {
-            (calm_with(&server, policy).await, None)
-        };
+        let client = calm_with(&server, policy).await;
         let id = session(&client);
         let op = |op| Match::op(op).session(id);
         let create = || op(Op::Create).path_prefix(format!("{LOCKS}/"));
@@ -240,7 +228,7 @@ impl Scene {
             _ => ConnectionState::Connected,
         };
         within("the state", states.wait_for(|state| *state == becomes)).await.unwrap();
-        Self { point, server, client, borrowed, id, gate, others, head }
+        Self { point, server, client, id, gate, others, head }
     }
 
     fn acquire(
@@ -491,31 +479,25 @@ async fn dropped_and_cut_or_expired_at_every_point() {
 /// The client is closed at the point.
 #[tokio::test]
 async fn closed_at_every_point() {
-    for borrows in [false, true] {
-        for point in Point::ALL {
-            if borrows && !point.connected() {
-                continue;
-            }
-            let mut scene = Scene::set_with(point, borrows).await;
-            let attempt = tokio::spawn(scene.acquire(SOON));
-            scene.reached().await;
-            let client = scene.client.clone();
-            let closing = tokio::spawn(async move { client.close().await });
-            scene.let_go();
-            let what = scene.what(if borrows { "given back" } else { "closed" });
-            within(&what, closing).await.unwrap().unwrap();
-            match within(&what, attempt).await.unwrap() {
-                Err(error) => assert!(matches!(error, AcquireError::Closed { .. }), "{what}: {error}"),
-                // It was granted in the last moment, and is lost.
-                Ok(permit) => assert!(!permit.is_held(), "{what}"),
-            }
-            // Closed means that its nodes are gone, in a borrowed session too.
-            assert_eq!(scene.server.children(LEASES).len(), scene.others.len(), "{what}");
-            assert_eq!(scene.server.children(LOCKS).len(), usize::from(scene.head.is_some()), "{what}");
-            scene.clear_the_way().await;
-            drop(scene.borrowed.take());
-            assert_clean(&scene.server, &what).await;
+    for point in Point::ALL {
+        let scene = Scene::set(point).await;
+        let attempt = tokio::spawn(scene.acquire(SOON));
+        scene.reached().await;
+        let client = scene.client.clone();
+        let closing = tokio::spawn(async move { client.close().await });
+        scene.let_go();
+        let what = scene.what("closed");
+        within(&what, closing).await.unwrap().unwrap();
+        match within(&what, attempt).await.unwrap() {
+            Err(error) => assert!(matches!(error, AcquireError::Closed { .. }), "{what}: {error}"),
+            // It was granted in the last moment, and is lost.
+            Ok(permit) => assert!(!permit.is_held(), "{what}"),
         }
+        // Closed means that its nodes are gone.
+        assert_eq!(scene.server.children(LEASES).len(), scene.others.len(), "{what}");
+        assert_eq!(scene.server.children(LOCKS).len(), usize::from(scene.head.is_some()), "{what}");
+        scene.clear_the_way().await;
+        assert_clean(&scene.server, &what).await;
     }
 }
 

@@ -248,29 +248,6 @@ async fn after_an_outage_another_session_is_found_without_a_call() {
     within("another session", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
 }
 
-/// On a borrowed session `close` deletes what is ours and leaves the session to its owner.
-#[tokio::test]
-async fn a_borrowed_session_is_given_back() {
-    let server = start();
-    let owner =
-        within("the session", zookeeper_client::Client::connect(&server.connect_string())).await.unwrap();
-    let id = owner.session_id().0;
-    let client = Client::from_session(owner.clone()).unwrap();
-    let guard = hold(&client).await;
-    let waiting = tokio::spawn(mutex(&client).lock());
-    let node = guard.node();
-    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
-    within("the close", client.close()).await.unwrap();
-    assert!(!guard.is_held());
-    let error = within("the waiter's end", waiting).await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
-    assert_eq!(server.children(DIRECTORY), [""; 0]);
-    drop((guard, client));
-    owner.check_stat(DIRECTORY).await.unwrap().unwrap();
-    assert_eq!(server.sessions().len(), 1);
-    until(&server, "the end of the watch", |view| view.watches() == 0).await;
-}
-
 /// A look is repeated in the next session, but not for ever: a server that answers it by the end of the session
 /// would be asked in one session after the other.
 #[tokio::test]

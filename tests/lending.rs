@@ -1,0 +1,96 @@
+//! The client's session, lent to other code: `Client::request`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use test_support::in_process::{calm, connect_as, eager, hold, session, start, until};
+use test_support::{SOON, within};
+use tokio::sync::oneshot;
+use zookeeper_client as zk;
+use zookeeper_recipes::{Client, InspectError, LostReason, ReleaseError};
+
+/// Tells when the work that has it is dropped.
+struct Tell(Arc<AtomicBool>);
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn work_is_done_in_the_clients_session() {
+    let server = start();
+    let client = calm(&server).await;
+    let guard = hold(&client).await;
+    let path = "/mine";
+    let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::anyone_all());
+    let created = client.request(|zk| async move { zk.create(path, b"data", &options).await });
+    let (stat, _) = within("the work", created).await.unwrap().unwrap();
+    assert_eq!(stat.ephemeral_owner, session(&client));
+    // An error of the work is the work's.
+    let missing = client.request(|zk| async move { zk.get_data("/missing").await });
+    assert_eq!(within("the work", missing).await.unwrap().unwrap_err(), zk::Error::NoNode);
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    within("the close", client.close()).await.unwrap();
+    assert!(!server.exists(path), "an ephemeral node goes with the session");
+    let late = within("the answer", client.request(|_| async {})).await.unwrap_err();
+    assert!(matches!(late, InspectError::Closed { .. }), "{late}");
+}
+
+#[tokio::test]
+async fn work_waits_for_a_session_and_ends_with_it() {
+    let server = start();
+    let client = calm(&server).await;
+    let dropped = Arc::new(AtomicBool::new(false));
+    let (begun, begins) = oneshot::channel();
+    let endless = tokio::spawn({
+        let (client, tell) = (client.clone(), Tell(Arc::clone(&dropped)));
+        async move {
+            client
+                .request(|_zk| async move {
+                    let _tell = tell;
+                    begun.send(()).unwrap();
+                    std::future::pending::<()>().await;
+                })
+                .await
+        }
+    });
+    within("the work", begins).await.unwrap();
+    assert!(server.expire_session(session(&client)));
+    let error = within("the end", endless).await.unwrap().unwrap_err();
+    assert!(matches!(&error, InspectError::Connection { .. }) && error.is_retryable(), "{error}");
+    assert!(dropped.load(Ordering::SeqCst), "the work is dropped with the session");
+    // The next session is waited for, and the work is given that.
+    let id = within("the work", client.request(|zk| async move { zk.session_id().0 })).await.unwrap();
+    assert_eq!(id, session(&client));
+    // A caller that leaves takes its work along.
+    let dropped = Arc::new(AtomicBool::new(false));
+    let tell = Tell(Arc::clone(&dropped));
+    let asked = client.request(|_zk| async move {
+        let _tell = tell;
+        std::future::pending::<()>().await;
+    });
+    assert!(tokio::time::timeout(Duration::ZERO, asked).await.is_err());
+    assert!(dropped.load(Ordering::SeqCst));
+}
+
+/// The client library closes a session with the last clone of its handle.
+#[tokio::test]
+async fn a_clone_that_is_kept_is_what_close_waits_for() {
+    let server = start();
+    let builder = Client::builder().session_timeout(Duration::from_secs(2)).connect_timeout(SOON);
+    let client = connect_as(builder.retry_policy(eager()), &server).await;
+    let (guard, id) = (hold(&client).await, session(&client));
+    let kept = within("the work", client.request(|zk| async move { zk })).await.unwrap();
+    let closed = within("the close", client.close()).await;
+    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+    // Its holder knows nevertheless, and others wait.
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    assert!(server.exists(&guard.node()));
+    drop(kept);
+    until(&server, "the end of the session", move |view| view.sessions().iter().all(|it| it.id != id)).await;
+    assert!(!server.exists(&guard.node()));
+}
