@@ -19,7 +19,6 @@ use crate::options::Acl;
 use crate::path::NodePath;
 use crate::protocol::lease::LeaseMargin;
 use crate::session::core::Core;
-use crate::session::heartbeat::Heartbeat;
 use crate::session::retry::RetryPolicy;
 use crate::session::setup::{self, Setup};
 use crate::session::supervisor::ConnectionState;
@@ -631,7 +630,7 @@ impl Client {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let servers = server.connect_string();
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acl, Client, Heartbeat, LeaseMargin, RetryPolicy};
+/// use zookeeper_recipes::{Acl, Client, LeaseMargin, RetryPolicy};
 ///
 /// let client = Client::builder()
 ///     .session_timeout(Duration::from_secs(30))
@@ -641,7 +640,6 @@ impl Client {
 ///     .name("stock")
 ///     .auth("digest", "shop:secret")
 ///     .acl([Acl::creator_all()])
-///     .heartbeat(Heartbeat::Commit)
 ///     .margin(LeaseMargin::Standard)
 ///     .connector(zookeeper_client::Client::connector()) // for Kerberos
 ///     .connect(&servers)
@@ -943,28 +941,6 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the request that renews the leases of held locks.
-    ///
-    /// The default is [`Heartbeat::Commit`], the only one that proves that the servers keep the session.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let servers = server.connect_string();
-    /// use zookeeper_recipes::{Client, Heartbeat};
-    ///
-    /// // Spares the servers the commits, and may report a loss too late: see `Heartbeat`.
-    /// let client = Client::builder().heartbeat(Heartbeat::Sync).connect(&servers).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn heartbeat(mut self, heartbeat: Heartbeat) -> Self {
-        self.setup.lease.heartbeat = heartbeat;
-        self
-    }
-
     /// Sets the safety margin that is subtracted from the session timeout before a lock is reported lost.
     ///
     /// The default is [`LeaseMargin::Standard`], a third of the session timeout.
@@ -982,7 +958,7 @@ impl ClientBuilder {
     /// # }
     /// ```
     pub fn margin(mut self, margin: LeaseMargin) -> Self {
-        self.setup.lease.margin = margin;
+        self.setup.margin = margin;
         self
     }
 
@@ -1138,7 +1114,7 @@ impl fmt::Debug for ClientBuilder {
             .field("namespace", &self.setup.namespace)
             .field("name", &self.setup.name)
             .field("acl", &self.setup.acl)
-            .field("lease", &self.setup.lease)
+            .field("margin", &self.setup.margin)
             .finish_non_exhaustive()
     }
 }

@@ -275,7 +275,6 @@ pub use read_write_lock::{
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessWriteLock,
 };
 pub use semaphore::{InterProcessSemaphore, InterProcessSemaphoreBuilder, SemaphorePermit};
-pub use session::heartbeat::Heartbeat;
 pub use session::retry::RetryPolicy;
 pub use session::supervisor::ConnectionState;
 pub use state_watch::StateWatch;

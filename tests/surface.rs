@@ -26,9 +26,9 @@ use zookeeper_recipes::{
     Acl, AcquireError, Acquisition, AnyGuard, AtomicLongError, BuildError, CachedAtomicLong, Client,
     ClientBuilder, ConnectError, ConnectionState, ConversionError, ConversionFailure, Dialect,
     DistributedAtomicLong, DistributedAtomicLongBuilder, DrainError, FenceGate, FencingToken, Guard,
-    Heartbeat, HoldWatch, Holding, InspectError, InterProcessFairLock, InterProcessFairLockBuilder,
-    InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessMutexBuilder,
-    InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessSemaphore,
+    HoldWatch, Holding, InspectError, InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock,
+    InterProcessMultiLock, InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessSemaphore,
     InterProcessSemaphoreBuilder, InterProcessWriteLock, InvalidPath, LeaseMargin, LocalHolder, LockGuard,
     LockPath, LockState, Lost, LostReason, MultiLockGuard, NodeData, NodePath, NodeVersion, OnceBuilder,
     OnceError, OnceOutcome, OnceRecord, OnceRun, ParentNodes, ParseTokenError, Permissions, QueuedLock,
@@ -102,8 +102,8 @@ fn types_go_anywhere() {
     all!(cloned: Acl, LockPath, NodePath, ServerFailures);
     all!(free: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
     all!(copied: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
-    all!(free: ParentNodes, Permissions, Heartbeat, LeaseMargin, Dialect, ServerFailureKind);
-    all!(copied: ParentNodes, Permissions, Heartbeat, LeaseMargin, Dialect);
+    all!(free: ParentNodes, Permissions, LeaseMargin, Dialect, ServerFailureKind);
+    all!(copied: ParentNodes, Permissions, LeaseMargin, Dialect);
     all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
     all!(error: AcquireError, BuildError, ConnectError, DrainError, InvalidPath, Lost, ReleaseError, RevokeError);
     all!(error: ParseTokenError);
@@ -320,7 +320,6 @@ async fn other_defaults() {
         RetryPolicy::exponential(Duration::from_secs(1), 3, Duration::from_secs(5))
     );
     assert_eq!(ParentNodes::default(), ParentNodes::Container);
-    assert_eq!(Heartbeat::default(), Heartbeat::Commit);
     assert_eq!(LeaseMargin::default(), LeaseMargin::Standard);
     let server = Server::start().unwrap();
     let client = connect_as(Client::builder(), &server).await;

@@ -8,7 +8,6 @@ use zookeeper_client as zk;
 use crate::error::{ConnectError, ServerFailures};
 use crate::protocol::server_timeout::{ServerTimeout, effective};
 use crate::session::earlier::{Earlier, Ending};
-use crate::session::heartbeat::Heartbeat;
 use crate::session::log;
 use crate::session::probe::{Handshake, ask_before};
 use crate::session::retry::RetryPolicy;
@@ -124,9 +123,9 @@ impl Dialer {
     }
 
     /// Returns how spare connections of the session that was established last are made.
-    pub(super) fn spare(&self, session: &Session, heartbeat: Heartbeat) -> Option<Spare> {
+    pub(super) fn spare(&self, session: &Session) -> Option<Spare> {
         let servers = self.servers.addresses().to_vec();
-        Spare::new(session, self.connector(self.server_timeout), servers, self.server_timeout, heartbeat)
+        Spare::new(session, self.connector(self.server_timeout), servers, self.server_timeout)
     }
 
     /// Returns the list of servers as it is given to the client library.

@@ -23,48 +23,7 @@ use crate::session::clock;
 use crate::session::holds::HeldNode;
 use crate::session::journal;
 use crate::session::log;
-use crate::session::zk_session::{Handle, Session, SessionGone, answers};
-
-/// The request that renews the leases of a client's locks: its answer proves that the servers keep the
-/// session.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let servers = server.connect_string();
-/// use zookeeper_recipes::{Client, Heartbeat};
-///
-/// assert_eq!(Heartbeat::default(), Heartbeat::Commit);
-/// let client = Client::builder().heartbeat(Heartbeat::Commit).connect(&servers).await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Heartbeat {
-    /// A transaction that checks the nodes of the held locks. The default, and the only proof that a quorum
-    /// keeps the session.
-    ///
-    /// It is sent every sixth of the session timeout (every tenth with
-    /// [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)) while the client holds a lock, or waits for one
-    /// and no other write was answered. It costs the ensemble one transaction for each client and interval,
-    /// and notices within that time that a lock node was deleted.
-    #[default]
-    Commit,
-    /// A `sync`, which the leader answers without writing.
-    ///
-    /// A deposed leader that has not noticed it yet answers as well, for up to the servers' `syncLimit` (10 s
-    /// by default), while the lock may be granted elsewhere. A deleted lock node is not noticed.
-    Sync,
-    /// A read, which the connected server answers by itself.
-    ///
-    /// In addition to the weaknesses of [`Sync`](Self::Sync), a server that is cut off from its leader
-    /// answers as well, for up to the servers' `syncLimit`. Clients that rely on ZooKeeper's pings have no
-    /// stronger proof than this.
-    Read,
-}
+use crate::session::zk_session::{Handle, Session, SessionGone};
 
 /// The most bytes of paths that one transaction checks: far below ZooKeeper's limit of 1 MiB per request.
 const BYTES_PER_HEARTBEAT: usize = 256 * 1024;
@@ -74,7 +33,7 @@ const BYTES_PER_HEARTBEAT: usize = 256 * 1024;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Sends the heartbeats of one session until it ends.
-pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
+pub(crate) async fn run(session: Arc<Session>) {
     let Some(mut states) = session.states() else { return };
     let mut connected = states.peek_state() != zk::SessionState::Disconnected;
     let mut live_nodes = session.node_count();
@@ -106,7 +65,7 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
             at_once = false;
             sent = Some(clock::now());
             let session = Arc::clone(&session);
-            heartbeats.spawn(here(async move { send(&session, heartbeat).await }));
+            heartbeats.spawn(here(async move { send(&session).await }));
             continue;
         }
         let wait = if by_clock {
@@ -154,9 +113,9 @@ fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration 
     lease.heartbeat_interval().saturating_sub(quiet).min(until_over)
 }
 
-async fn send(session: &Arc<Session>, heartbeat: Heartbeat) {
+async fn send(session: &Arc<Session>) {
     let sent = clock::now();
-    beat(&Line { session, spare: None }, heartbeat).await;
+    beat(&Line { session, spare: None }).await;
     let took = clock::now().since(sent);
     if took > session.lease().heartbeat_interval() {
         journal::heartbeat_late(session.number(), took);
@@ -186,25 +145,10 @@ impl Line<'_> {
     }
 }
 
-/// Sends one heartbeat, and waits for its answer.
-pub(super) async fn beat(line: &Line<'_>, heartbeat: Heartbeat) {
-    let sent = clock::now();
-    let reply = match heartbeat {
-        Heartbeat::Commit => return commit(line).await,
-        Heartbeat::Sync => line.request(|handle| async move { handle.sync("/").await }).await,
-        Heartbeat::Read => line.request(|handle| async move { answers(&handle).await }).await,
-    };
-    match reply {
-        Ok(Ok(())) => line.session.lease().renewed(sent),
-        Ok(Err(error)) => line.failed(&error),
-        Err(SessionGone) => {}
-    }
-}
-
-/// Checks the nodes of held locks, in as many transactions as necessary. A failed check renews the lease too,
-/// since it is a committed transaction. It names one missing node; a read that follows finds the others, or,
-/// with servers that do not know that read, one transaction for each.
-async fn commit(line: &Line<'_>) {
+/// Sends one heartbeat, and waits for its answer: checks the nodes of held locks, in as many transactions as necessary.
+/// A failed check renews the lease too, since it is a committed transaction. It names one missing node; a read that
+/// follows finds the others, or, with servers that do not know that read, one transaction for each.
+pub(super) async fn beat(line: &Line<'_>) {
     let session = line.session;
     let mut nodes = by_node(session.held_nodes());
     loop {
@@ -412,7 +356,7 @@ mod tests {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let session = Session::new(1, handle, LeaseMargin::default());
         session.lease().renewed(clock::now());
-        let beats = tokio::spawn(run(Arc::clone(&session), Heartbeat::Commit));
+        let beats = tokio::spawn(run(Arc::clone(&session)));
         // Looks at a session without nodes first.
         tokio::task::yield_now().await;
         let directory = LockPath::parse("", "/lock").unwrap();

@@ -18,7 +18,7 @@ use super::retry::RetryPolicy;
 #[cfg(feature = "sasl-digest-md5")]
 use super::sasl;
 use super::servers::Servers;
-use super::supervisor::{LeaseOptions, Shared, supervise};
+use super::supervisor::{Shared, supervise};
 #[cfg(feature = "tls")]
 use super::tls;
 use super::zk_session::Session;
@@ -28,6 +28,7 @@ use crate::options::Acl;
 use crate::path::parse_namespace;
 #[cfg(feature = "metrics")]
 use crate::protocol::labels::Labels;
+use crate::protocol::lease::LeaseMargin;
 #[cfg(feature = "tls")]
 use crate::tls::TlsOptions;
 
@@ -48,7 +49,7 @@ pub(crate) struct Setup {
     /// User and password of SASL DIGEST-MD5.
     #[cfg(feature = "sasl-digest-md5")]
     pub(crate) sasl: Option<(String, String)>,
-    pub(crate) lease: LeaseOptions,
+    pub(crate) margin: LeaseMargin,
     /// The prefixes of paths that are labels.
     #[cfg(feature = "metrics")]
     pub(crate) metrics_prefixes: Vec<String>,
@@ -78,7 +79,7 @@ impl Default for Setup {
             tls: None,
             #[cfg(feature = "sasl-digest-md5")]
             sasl: None,
-            lease: LeaseOptions::default(),
+            margin: LeaseMargin::default(),
             #[cfg(feature = "metrics")]
             metrics_prefixes: Vec::new(),
         }
@@ -188,7 +189,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
     lease_timer::start().map_err(failed)?;
     let shared = Shared::new();
     let (cleanup, queue) = Cleanup::new();
-    let lease = setup.lease;
+    let margin = setup.margin;
     let (supervised, cleaned) = (Arc::clone(&shared), cleanup.clone());
     // A thread of its own, as Java's client has: a blocked executor must not lose the lock
     // (docs/protocol.md#session-thread).
@@ -204,7 +205,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
                 match dialled {
                     Ok(handle) => {
                         // Before the caller is told, since it may need the session at once.
-                        let session = Session::new(1, handle, lease.margin);
+                        let session = Session::new(1, handle, margin);
                         supervised.begin(&session);
                         // If the caller has left, the core has been dropped, and the supervisor closes the
                         // session.
@@ -217,7 +218,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
             }
         };
         background::spawn(cleanup_task::run(queue));
-        supervise(supervised, first, dialer, cleaned, lease).await;
+        supervise(supervised, first, dialer, cleaned, margin).await;
     };
     let runtime = background::start(NAME, run).map_err(failed)?;
     Ok(Arc::new(Core {

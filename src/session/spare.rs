@@ -14,7 +14,7 @@ use zookeeper_client as zk;
 use crate::protocol::lease::{LeaseState, SpareTries};
 use crate::session::background;
 use crate::session::clock;
-use crate::session::heartbeat::{Heartbeat, Line, beat};
+use crate::session::heartbeat::{Line, beat};
 use crate::session::log;
 use crate::session::probe;
 use crate::session::servers::Address;
@@ -31,7 +31,6 @@ pub(super) struct Spare {
     tries: SpareTries,
     /// How long the client library is left alone after a try that may have interrupted one of its own.
     rest: Duration,
-    heartbeat: Heartbeat,
 }
 
 /// What came of a try.
@@ -52,7 +51,6 @@ impl Spare {
         connector: zk::Connector,
         servers: Vec<Address>,
         server_timeout: Duration,
-        heartbeat: Heartbeat,
     ) -> Option<Self> {
         let info = session.handle()?.session().clone();
         // Detached: its end must not be the session's.
@@ -60,7 +58,7 @@ impl Spare {
         let tries = session.lease().spare_tries();
         // Its pause before the next try of a pass, and that try.
         let rest = server_timeout.saturating_mul(2);
-        Some(Self { connector, servers, info, tries, rest, heartbeat })
+        Some(Self { connector, servers, info, tries, rest })
     }
 
     /// Tries a server, unless no heartbeat is wanted any more.
@@ -77,7 +75,7 @@ impl Spare {
         match tokio::time::timeout(self.tries.limit, connected).await {
             Ok(Ok(handle)) if handle.session_id() == self.info.id() => {
                 // The client library ends it when the server is silent for too long.
-                beat(&Line { session, spare: Some(&handle) }, self.heartbeat).await;
+                beat(&Line { session, spare: Some(&handle) }).await;
                 log::debug!(
                     session = session.number(),
                     server = server.given,

@@ -15,7 +15,7 @@ use crate::session::cleanup::Cleanup;
 use crate::session::clock;
 use crate::session::connect::Dialer;
 use crate::session::earlier::Ending;
-use crate::session::heartbeat::{self, Heartbeat};
+use crate::session::heartbeat;
 use crate::session::journal;
 use crate::session::log;
 use crate::session::spare;
@@ -185,13 +185,6 @@ impl Shared {
     }
 }
 
-/// How a client renews its lease, and how long the lease lasts.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LeaseOptions {
-    pub(crate) heartbeat: Heartbeat,
-    pub(crate) margin: LeaseMargin,
-}
-
 /// Closes the client if its supervisor does not end by returning: it may panic, in a tracing subscriber or in the
 /// client library.
 struct CloseOnDrop(Arc<Shared>);
@@ -216,10 +209,10 @@ pub(crate) async fn supervise(
     first: Option<Arc<Session>>,
     dialer: Dialer,
     cleanup: Cleanup,
-    lease: LeaseOptions,
+    margin: LeaseMargin,
 ) {
     let _close = CloseOnDrop(Arc::clone(&shared));
-    run(shared, first, dialer, cleanup, lease).await;
+    run(shared, first, dialer, cleanup, margin).await;
 }
 
 async fn run(
@@ -227,7 +220,7 @@ async fn run(
     first: Option<Arc<Session>>,
     mut dialer: Dialer,
     cleanup: Cleanup,
-    lease: LeaseOptions,
+    margin: LeaseMargin,
 ) {
     let mut stop = shared.stop.subscribe();
     let mut rounds = 0;
@@ -235,7 +228,7 @@ async fn run(
         Some(first) => first,
         None => match next(&shared, &mut dialer, &mut rounds).await {
             Ok(handle) => {
-                let first = Session::new(1, handle, lease.margin);
+                let first = Session::new(1, handle, margin);
                 shared.begin(&first);
                 first
             }
@@ -247,11 +240,11 @@ async fn run(
         let began = clock::now();
         let ending = session.handle().as_ref().map(Ending::new);
         let connections = ConnectionHistory::new(dialer.server_timeout(), session.timeout(), began);
-        if let Some(spare) = dialer.spare(&session, lease.heartbeat) {
+        if let Some(spare) = dialer.spare(&session) {
             // It ends with the session. Without it, the locks of a long outage may be lost.
             background::spawn(spare::run(Arc::clone(&session), spare));
         }
-        let mut heartbeat = background::spawn(heartbeat::run(Arc::clone(&session), lease.heartbeat));
+        let mut heartbeat = background::spawn(heartbeat::run(Arc::clone(&session)));
         let end = tokio::select! {
             // The heartbeat ends with the session, so how the session ended is asked first.
             biased;
@@ -308,7 +301,7 @@ async fn run(
             }
         };
         dialer.end_given_up();
-        session = Session::new(session.number() + 1, handle, lease.margin);
+        session = Session::new(session.number() + 1, handle, margin);
         shared.begin(&session);
     }
 }

@@ -8,9 +8,8 @@ use test_support::{Proxy, SOON, ZooKeeper, unique_path, within};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, BuildError, Client, ConnectionState, Heartbeat, InterProcessFairLock,
-    InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, LockState, Lost, LostReason,
-    ReleaseError,
+    AcquireError, AnyGuard, BuildError, Client, ConnectionState, InterProcessFairLock, InterProcessLock,
+    InterProcessMutex, InterProcessReadWriteLock, LockState, Lost, LostReason, ReleaseError,
 };
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
@@ -108,17 +107,7 @@ pub(crate) struct Holder {
 impl Holder {
     /// One whose connect string names `member` only.
     pub(crate) async fn at(servers: &ZooKeeper, member: usize, timeout: Duration) -> Result<Self, Failure> {
-        Self::named(servers, &[member], member, timeout, Heartbeat::default()).await
-    }
-
-    /// The same, with another heartbeat.
-    pub(crate) async fn with(
-        heartbeat: Heartbeat,
-        servers: &ZooKeeper,
-        member: usize,
-        timeout: Duration,
-    ) -> Result<Self, Failure> {
-        Self::named(servers, &[member], member, timeout, heartbeat).await
+        Self::named(servers, &[member], member, timeout).await
     }
 
     /// One whose connect string names all members, and that is connected to `member` to begin with.
@@ -128,7 +117,7 @@ impl Holder {
         timeout: Duration,
     ) -> Result<Self, Failure> {
         let all: Vec<_> = (0..servers.len()).collect();
-        Self::named(servers, &all, member, timeout, Heartbeat::default()).await
+        Self::named(servers, &all, member, timeout).await
     }
 
     /// A busy server may look like a silent one while the client connects, and the client goes on to the
@@ -138,11 +127,10 @@ impl Holder {
         members: &[usize],
         first: usize,
         timeout: Duration,
-        heartbeat: Heartbeat,
     ) -> Result<Self, Failure> {
         within("a holder in the right place", async {
             loop {
-                let holder = Self::try_named(servers, members, first, timeout, heartbeat).await?;
+                let holder = Self::try_named(servers, members, first, timeout).await?;
                 if holder.members() == [first] {
                     return Ok(holder);
                 }
@@ -156,7 +144,6 @@ impl Holder {
         members: &[usize],
         first: usize,
         timeout: Duration,
-        heartbeat: Heartbeat,
     ) -> Result<Self, Failure> {
         let mut proxies = Vec::new();
         for member in 0..servers.len() {
@@ -168,7 +155,7 @@ impl Holder {
             proxy.refuse()?;
         }
         let addresses: Vec<_> = proxies.iter().flatten().map(|proxy| proxy.address().to_string()).collect();
-        let builder = Client::builder().session_timeout(timeout).heartbeat(heartbeat);
+        let builder = Client::builder().session_timeout(timeout);
         let client = builder.connect(&addresses.join(",")).await?;
         for proxy in others().filter_map(|(_, proxy)| proxy.as_ref()) {
             proxy.accept()?;
@@ -328,15 +315,6 @@ pub(crate) async fn told_first(
 fn token(guard: &AnyGuard) -> (i64, u64) {
     let token = guard.fencing_token();
     (token.zxid(), token.counter())
-}
-
-/// Whether the holder believes that it holds when its rival is granted: it should not, but not every
-/// heartbeat tells.
-pub(crate) async fn is_fooled(holder: &Holder, rival: Rival) -> Result<bool, Failure> {
-    let (granted, _) = rival.granted().await?;
-    let fooled = holder.guard.is_held();
-    within("the rival's release", granted.guard.release()).await?;
-    Ok(fooled)
 }
 
 /// After the network is well again: the one that lost can lock again, and nothing is left behind.

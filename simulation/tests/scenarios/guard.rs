@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, Client, ClientBuilder, ConnectionState, FencingToken, Heartbeat, InterProcessMutex,
-    LeaseMargin, LockGuard, LockState, LostReason, ReleaseError, TransactionError,
+    AcquireError, Client, ClientBuilder, ConnectionState, FencingToken, InterProcessMutex, LeaseMargin,
+    LockGuard, LockState, LostReason, ReleaseError, TransactionError,
 };
 use zookeeper_test_server::{
     Cut, Direction, Gate, Isolation, LogEntry, LogKind, Loss, Match, Op, Server, Version,
@@ -165,13 +165,15 @@ async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_grante
 
 /// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but goes on
 /// answering reads (and, if it was the leader, `sync`). The holder is told before the others give its lock
-/// away; with a heartbeat that only reads it is not, which shows that this scenario can tell.
+/// away; who relies on those answers is not.
 #[tokio::test]
 async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
-    let is_told = async |isolation, heartbeat| {
+    for isolation in [Isolation::Follower, Isolation::DeposedLeader] {
         let server = server();
-        let holder = client_with(&server, T, Client::builder().heartbeat(heartbeat)).await;
+        let holder = client_with(&server, T, Client::builder()).await;
         let waiter = client(&server).await;
+        let reader = zk::Client::connector().with_session_timeout(LONG);
+        let reader = reader.connect(&server.connect_string()).await.unwrap();
         let guard = hold(&holder).await;
         let next = mutex(&waiter);
         let next = tokio::spawn(async move { next.acquire(LONG).await });
@@ -179,35 +181,20 @@ async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
         // It cannot move to a better member.
         server.refuse_connections(true);
         server.isolate(session(&holder), isolation);
+        server.isolate(reader.session_id().0, isolation);
         let lost = guard.lost();
-        tokio::select! {
+        let granted = tokio::select! {
             biased;
-            _ = lost => true,
-            granted = next => {
-                drop(granted.unwrap().unwrap());
-                !guard.is_held()
-            }
+            _ = lost => within("the next grant", next).await.unwrap().unwrap(),
+            _ = next => panic!("{isolation:?}: granted before the holder was told"),
+        };
+        let shown = within("the answer to a read", reader.check_stat(&guard.node())).await.unwrap();
+        assert!(shown.is_some(), "{isolation:?}: who only reads there sees the lock still held");
+        if matches!(isolation, Isolation::DeposedLeader) {
+            within("the answer to a sync", reader.sync(&guard.node())).await.unwrap();
         }
-    };
-    let told = async |isolation, heartbeat| {
-        assert!(is_told(isolation, heartbeat).await, "{isolation:?} {heartbeat:?}");
-    };
-    // On a busy machine the answers may be late, so that the holder gives its lock up for that; but not always.
-    let fooled = async |isolation, heartbeat| {
-        for _ in 0..5 {
-            if !is_told(isolation, heartbeat).await {
-                return;
-            }
-        }
-        panic!("{isolation:?} {heartbeat:?}");
-    };
-    tokio::join!(
-        told(Isolation::Follower, Heartbeat::Commit),
-        told(Isolation::DeposedLeader, Heartbeat::Commit),
-        told(Isolation::Follower, Heartbeat::Sync),
-        fooled(Isolation::DeposedLeader, Heartbeat::Sync),
-        fooled(Isolation::Follower, Heartbeat::Read),
-    );
+        drop(granted);
+    }
 }
 
 /// The same, but the client can reach another member: it moves there in time and keeps its lock.
@@ -595,38 +582,27 @@ async fn many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
 }
 
 #[tokio::test]
-async fn the_weaker_heartbeats_send_what_they_say() {
-    for (heartbeat, op) in [(Heartbeat::Sync, Op::Sync), (Heartbeat::Read, Op::Exists)] {
-        let server = server();
-        let client = client_with(&server, T, Client::builder().heartbeat(heartbeat)).await;
-        let guard = hold(&client).await;
-        server.reset_counters();
-        assert!(
-            server.wait_until(move |view| view.counters().requests(op) >= 3, LONG).await,
-            "{heartbeat:?}"
-        );
-        assert_eq!(server.counters().requests(Op::Multi), 0);
-        assert!(guard.is_held());
-    }
-}
-
-#[tokio::test]
 async fn a_root_that_may_not_be_read_stops_no_heartbeat() {
     // Servers before 3.9 tell the Stat of any node.
     let tick = Duration::from_millis(50);
     let builder = Server::builder().tick(tick).max_session_timeout(LONG).zookeeper_version(Version::V3_9);
     let server = builder.start().unwrap();
-    let client = client_with(&server, T, Client::builder().heartbeat(Heartbeat::Read)).await;
-    let guard = hold(&client).await;
+    // One that waits has no node of its own to check but the root.
+    let (holder, waiter) = (client(&server).await, client_with(&server, T, Client::builder()).await);
+    let guard = hold(&holder).await;
+    let waiting = tokio::spawn(mutex(&waiter).lock());
+    until(&server, "the queue", |view| view.children(DIRECTORY).len() == 2).await;
     let outsider = zk::Client::connect(&server.connect_string()).await.unwrap();
     let closed = zk::Acl::new(zk::Permission::CREATE | zk::Permission::DELETE, zk::AuthId::anyone());
     outsider.set_acl("/", &[closed], None).await.unwrap();
     assert_eq!(outsider.check_stat("/").await.unwrap_err(), zk::Error::NoAuth);
     server.reset_counters();
-    let beats = |view: zookeeper_test_server::View<'_>| view.counters().requests(Op::Exists) >= 6;
+    let id = session(&waiter);
+    let beats = move |view: zookeeper_test_server::View<'_>| view.counters().requests_of(id, Op::Multi) >= 6;
     until(&server, "six beats, a lease and more", beats).await;
-    until_state(&server, &guard, |state| state == LockState::Held).await;
+    assert_eq!(session(&waiter), id);
     guard.release().await.unwrap();
+    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
