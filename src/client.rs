@@ -13,7 +13,7 @@ use crate::engine::path_lock::{Key, PathLock};
 use crate::engine::persistent_node::Turns;
 use crate::engine::registry::Registry;
 use crate::engine::revoke;
-use crate::error::{BuildError, ConnectError, DrainError, InspectError, ReleaseError, RevokeError};
+use crate::error::{BuildError, ConnectError, DrainError, Error, ReleaseError};
 use crate::hold_watch::HoldWatch;
 use crate::options::Acl;
 use crate::path::NodePath;
@@ -321,7 +321,12 @@ impl Client {
     /// queue.
     ///
     /// # Errors
-    /// See [`RevokeError`].
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node denies this client WRITE.
+    /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the path cannot be used with the namespace of
+    ///   this client. Nothing is sent.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered: the marker may have
+    ///   been written.
+    /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
     /// If the future is dropped, the marker may or may not have been written.
@@ -351,10 +356,10 @@ impl Client {
     /// ```
     #[doc(alias = "Revoker")]
     #[doc(alias = "attemptRevoke")]
-    pub async fn attempt_revoke(&self, node: &NodePath) -> Result<(), RevokeError> {
+    pub async fn attempt_revoke(&self, node: &NodePath) -> Result<(), Error> {
         let (core, asked) = (Arc::clone(&self.core), node.clone());
         let asked = self.core.run(async move { revoke::request_revocation(&core, &asked).await });
-        asked.await.unwrap_or_else(|| Err(RevokeError::Closed { node: node.clone() }))
+        asked.await.unwrap_or_else(|| Err(revoke::not_asked(&self.core, node, self.core.why_ended())))
     }
 
     /// Lends the client's session for one piece of I/O, so that other code needs no session of its own.
@@ -370,9 +375,10 @@ impl Client {
     /// 128 KiB of paths cannot reconnect. A reply of several megabytes delays the heartbeats behind it.
     ///
     /// # Errors
-    /// Returns [`InspectError::Connection`] if no server gave a session, or if the session ended before the work was
-    /// done: what the work sent may have been carried out. Returns [`InspectError::AuthFailed`] or
-    /// [`InspectError::Closed`] if the client has no more sessions. Errors of the work itself are in its output.
+    /// Returns an error of kind [`Connection`](crate::ErrorKind::Connection) if no server gave a session, or if the
+    /// session ended before the work was done: what the work sent may have been carried out; of kind
+    /// [`AuthFailed`](crate::ErrorKind::AuthFailed) or [`Closed`](crate::ErrorKind::Closed) if the client has no more
+    /// sessions. Errors of the work itself are in its output.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work. Requests that it has sent may still be carried out.
@@ -389,17 +395,14 @@ impl Client {
     /// # }
     /// ```
     #[doc(alias = "getZookeeperClient")]
-    pub async fn request<F: Future>(
-        &self,
-        work: impl FnOnce(zk::Client) -> F,
-    ) -> Result<F::Output, InspectError> {
+    pub async fn request<F: Future>(&self, work: impl FnOnce(zk::Client) -> F) -> Result<F::Output, Error> {
         waker::contain(self.core.lend(work)).await
     }
 
     /// Closes the session, which deletes all of this client's nodes, and waits until a server confirms it.
     ///
     /// All guards report the loss of their locks first, and waiters end with
-    /// [`AcquireError::Closed`](crate::AcquireError::Closed), as does every later use of the client. To let
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), as does every later use of the client. To let
     /// running work finish, call [`drain`](Self::drain) instead.
     ///
     /// Waits at most for the session timeout. If no server is in reach but one becomes reachable in time, the
@@ -465,7 +468,7 @@ impl Client {
     /// Has the locks released, then closes the client: the orderly stop of a service.
     ///
     /// From the call on, calls that acquire a lock end with
-    /// [`AcquireError::Closed`](crate::AcquireError::Closed), those that are waiting and those to come: a worker
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), those that are waiting and those to come: a worker
     /// that asks for its next lock stops by that. Guards go on as before, with all that they can do. Once the last
     /// is released, dropped or lost, and its node deleted, the client is [closed](Self::close). A latch
     /// leaves its election, as by [`LeaderLatch::close`](crate::LeaderLatch::close); the work of a
@@ -494,14 +497,14 @@ impl Client {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use std::time::Duration;
-    /// use zookeeper_recipes::{AcquireError, InterProcessMutex};
+    /// use zookeeper_recipes::{ErrorKind, InterProcessMutex};
     ///
     /// let mutex = InterProcessMutex::new(&client, "/jobs/queue")?;
     /// let worker = tokio::spawn(async move {
     ///     loop {
     ///         let guard = match mutex.lock().await {
     ///             Ok(guard) => guard,
-    ///             Err(AcquireError::Closed { .. }) => return Ok(()), // drained
+    ///             Err(error) if error.kind() == Some(ErrorKind::Closed) => return Ok(()), // drained
     ///             Err(error) if error.is_retryable() => continue, // no server answered: ask again
     ///             Err(error) => return Err(error),
     ///         };
@@ -1057,7 +1060,7 @@ impl ClientBuilder {
     /// a second between the rounds, for as long as it lives. Until then its [state](Client::state) is
     /// [`ConnectionState::Connecting`]. Calls wait for the first session as they wait for the next one after a
     /// loss: a call with a timeout no longer than that, and each no longer than a round of tries takes, after
-    /// which it returns [`AcquireError::Connection`](crate::AcquireError::Connection), whose sources name
+    /// which it returns [`ErrorKind::Connection`](crate::ErrorKind::Connection), whose sources name
     /// what was found for each server.
     ///
     /// # Errors
@@ -1073,13 +1076,13 @@ impl ClientBuilder {
     /// # let servers = server.connect_string();
     /// # server.stop();
     /// use std::time::Duration;
-    /// use zookeeper_recipes::{AcquireError, Client, ConnectionState, InterProcessMutex};
+    /// use zookeeper_recipes::{Client, ConnectionState, ErrorKind, InterProcessMutex};
     ///
     /// // The servers are not up yet.
     /// let client = Client::builder().connect_lazy(&servers)?;
     /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
     /// let error = mutex.acquire(Duration::from_millis(50)).await.unwrap_err();
-    /// assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    /// assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     /// assert_eq!(client.state(), ConnectionState::Connecting);
     ///
     /// # server.restart()?;

@@ -254,8 +254,8 @@ impl QueuedLock {
     /// # Errors
     /// - [`AcquireError::NodeDeleted`] while a node that was deleted by another process has not been
     ///   replaced.
-    /// - [`AcquireError::Closed`] if the place has already returned a guard or an error, or the client is
-    ///   closed.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the place has already returned a guard or an
+    ///   error, or the client is closed.
     /// - See [`InterProcessFairLock::participants`] for the other variants.
     ///
     /// # Cancel safety
@@ -301,12 +301,13 @@ impl QueuedLock {
     /// [`InterProcessFairLock::acquire`] it does not wait for the servers then.
     ///
     /// # Errors
-    /// - [`AcquireError::Closed`] if the place has already returned a guard or an error, or the client is
-    ///   closed.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the place has already returned a guard or an
+    ///   error, or the client is closed.
     /// - [`AcquireError::TimedOut`] if the lock was not free in time. The place is kept, and can be awaited
     ///   again.
-    /// - [`AcquireError::Connection`] if the time passed without an answer of a server. The place is kept. If
-    ///   the retry policy is exhausted, the error is the same, and the place is gone.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an answer of a
+    ///   server. The place is kept. If the retry policy is exhausted, the error is the same, and the place is
+    ///   gone.
     /// - See [`AcquireError`] for the other variants, after which the place is gone.
     ///
     /// # Cancel safety
@@ -352,8 +353,8 @@ impl QueuedLock {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// - [`AcquireError::Closed`] if the place has already returned a guard or an error, or the client is
-    ///   closed.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the place has already returned a guard or an
+    ///   error, or the client is closed.
     /// - See [`InterProcessFairLock::lock`] for the other variants, after which the place is gone.
     ///
     /// # Cancel safety

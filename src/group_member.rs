@@ -118,8 +118,8 @@ impl GroupMember {
     /// a warning in the log. It costs a list, and a read for each member.
     ///
     /// # Errors
-    /// [`PersistentNodeError::Connection`] if no server answered; see [`PersistentNodeError`] for the other
-    /// variants.
+    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered; see
+    /// [`PersistentNodeError`] for the other variants.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -259,8 +259,8 @@ impl GroupWatch {
     /// the members were last returned in an earlier session.
     ///
     /// # Errors
-    /// [`PersistentNodeError::Connection`] if no server answered for as long as the retry policy allows: call it
-    /// again. See [`PersistentNodeError`] for the other variants.
+    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered for as long as the retry
+    /// policy allows: call it again. See [`PersistentNodeError`] for the other variants.
     ///
     /// # Cancel safety
     /// If the future is dropped, the next call returns what this one would have.

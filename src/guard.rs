@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::blocking::block_on;
 use crate::engine::hold::Hold;
 use crate::engine::revoke;
-use crate::error::{Lost, LostReason, ReadError, ReleaseError};
+use crate::error::{Lost, LostReason, ReleaseError, TransactionError};
 use crate::mode::{Any, Exclusive, Mode, Read, Write, sealed};
 use crate::path::NodePath;
 pub use crate::protocol::hold::LockState;
@@ -587,10 +587,11 @@ impl<M: Mode> LockGuard<M> {
     /// [`RetryPolicy`](crate::RetryPolicy) while the lock is held.
     ///
     /// # Errors
-    /// - [`ReadError::Lost`] if the lock is lost, also if that happened during the read.
-    /// - [`ReadError::NoAuth`] if the ACL of the node does not let this client read it.
-    /// - [`ReadError::Connection`] if no server answered.
-    /// - See [`ReadError`] for the other variants.
+    /// - [`TransactionError::Lost`] if the lock is lost, also if that happened during the read.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node does not let this client read
+    ///   it.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered.
+    /// - See [`TransactionError`] for the other variants.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -613,7 +614,7 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, ReadError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, TransactionError> {
         get_data(&[&*self.hold], path.as_ref()).await
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::held::Held;
 use crate::engine::multi::{BoxedFuture, first};
-use crate::error::{Lost, ReadError, ReleaseError};
+use crate::error::{Lost, ReleaseError, TransactionError};
 use crate::guard::{AnyGuard, LockState, while_held};
 use crate::transaction::{NodeData, Transaction, get_data};
 
@@ -86,7 +86,7 @@ impl GuardSet {
     }
 
     /// Reads a node while all are held.
-    pub(crate) async fn get_data(&self, path: &str) -> Result<Option<NodeData>, ReadError> {
+    pub(crate) async fn get_data(&self, path: &str) -> Result<Option<NodeData>, TransactionError> {
         let holds: Vec<_> = self.guards.iter().map(AnyGuard::hold).collect();
         get_data(&holds, path).await
     }

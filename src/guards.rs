@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::error::{Lost, ReadError, ReleaseError};
+use crate::error::{Lost, ReleaseError, TransactionError};
 use crate::guard::{LockGuard, LockState, while_held};
 use crate::lock::sealed::Inside;
 use crate::mode::Mode;
@@ -139,7 +139,7 @@ pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     fn get_data<'a>(
         &'a self,
         path: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, ReadError>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, TransactionError>> + Send + 'a>>;
 
     /// Releases the locks or permits, and waits until a server has confirmed it.
     ///
@@ -235,7 +235,7 @@ macro_rules! guards {
                 fn get_data<'a>(
                     &'a self,
                     path: &'a str,
-                ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, ReadError>> + Send + 'a>> {
+                ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, TransactionError>> + Send + 'a>> {
                     Box::pin(Self::get_data(self, path))
                 }
             }
@@ -294,7 +294,7 @@ impl<G: Guard + ?Sized> Guard for Box<G> {
     fn get_data<'a>(
         &'a self,
         path: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, ReadError>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, TransactionError>> + Send + 'a>> {
         (**self).get_data(path)
     }
 }

@@ -9,7 +9,9 @@ use crate::engine::election::{self, Member, Term};
 pub use crate::engine::election::{LeadershipState, Participant};
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
-use crate::error::{BuildError, InspectError, LeadError, Lost, ReadError, ReleaseError};
+use crate::error::{
+    AcquireError, BuildError, Error, Lost, Purpose, ReleaseError, RequestFailure, TransactionError,
+};
 use crate::guard::while_held;
 use crate::options::{Acl, ParentNodes};
 use crate::path::NodePath;
@@ -144,7 +146,9 @@ impl LeaderLatch {
     /// [`tokio::time::timeout`] to wait less.
     ///
     /// # Errors
-    /// See [`LeadError`].
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the latch was closed or dropped, or the client was
+    ///   closed.
+    /// - Otherwise what the servers refuse this participant: see [`AcquireError`]. None is worth a retry.
     ///
     /// # Cancel safety
     /// It only waits. The participant stays in the election.
@@ -168,11 +172,11 @@ impl LeaderLatch {
     /// # }
     /// ```
     #[doc(alias = "await")]
-    pub async fn leadership(&self) -> Result<Leadership, LeadError> {
+    pub async fn leadership(&self) -> Result<Leadership, AcquireError> {
         match self.member.until_leading().await {
             Ok(term) => Ok(Leadership { term }),
-            Err(Some(error)) => Err(error.into()),
-            Err(None) => Err(LeadError::Left { path: self.path().to_owned() }),
+            Err(Some(error)) => Err(error),
+            Err(None) => Err(Error::new(Purpose::Lock, self.path(), RequestFailure::Left).into()),
         }
     }
 
@@ -252,12 +256,12 @@ impl LeaderLatch {
     /// is expiring is still shown.
     ///
     /// # Errors
-    /// See [`InspectError`].
+    /// See [`Error`].
     ///
     /// # Cancel safety
     /// It only reads.
     #[doc(alias = "getLeader")]
-    pub async fn leader(&self) -> Result<Option<Participant>, InspectError> {
+    pub async fn leader(&self) -> Result<Option<Participant>, Error> {
         Ok(election::participants(&self.path_lock, 1).await?.into_iter().next())
     }
 
@@ -265,7 +269,7 @@ impl LeaderLatch {
     /// will lead.
     ///
     /// # Errors
-    /// See [`InspectError`].
+    /// See [`Error`].
     ///
     /// # Cancel safety
     /// It only reads.
@@ -286,7 +290,7 @@ impl LeaderLatch {
     /// # }
     /// ```
     #[doc(alias = "getParticipants")]
-    pub async fn participants(&self) -> Result<Vec<Participant>, InspectError> {
+    pub async fn participants(&self) -> Result<Vec<Participant>, Error> {
         election::participants(&self.path_lock, usize::MAX).await
     }
 
@@ -563,7 +567,7 @@ impl Leadership {
     /// See [`LockGuard::get_data`](crate::LockGuard::get_data).
     ///
     /// # Errors
-    /// [`ReadError::Lost`] if the term is over; see [`ReadError`] for the other variants.
+    /// [`TransactionError::Lost`] if the term is over; see [`TransactionError`] for the other variants.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -586,7 +590,7 @@ impl Leadership {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, ReadError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, TransactionError> {
         get_data_in(&self.term, path.as_ref()).await
     }
 

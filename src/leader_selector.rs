@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::engine::election::{self, Participant, Term};
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
-use crate::error::{BuildError, InspectError, LeadError};
+use crate::error::{AcquireError, BuildError, Error};
 use crate::guard::while_held;
 use crate::options::{Acl, ParentNodes};
 use crate::protocol::node_name::Dialect;
@@ -162,7 +162,7 @@ impl LeaderSelector {
     /// it again, in a loop: others lead in between.
     ///
     /// # Errors
-    /// [`LeadError::Acquire`] if the servers refuse what this participant needs, or the client is closed.
+    /// [`AcquireError`] if the servers refuse what this participant needs, or the client is closed.
     ///
     /// # Cancel safety
     /// If the future is dropped, the work is dropped, and then the participant leaves: what it has at the
@@ -187,7 +187,7 @@ impl LeaderSelector {
     #[doc(alias = "autoRequeue")]
     #[doc(alias = "requeue")]
     #[track_caller]
-    pub fn lead<T, F, W>(&self, mut work: W) -> impl Future<Output = Result<T, LeadError>> + use<T, F, W>
+    pub fn lead<T, F, W>(&self, mut work: W) -> impl Future<Output = Result<T, AcquireError>> + use<T, F, W>
     where
         F: Future<Output = T>,
         W: FnMut(FencingToken) -> F,
@@ -281,12 +281,12 @@ impl LeaderSelector {
     /// is expiring is still shown.
     ///
     /// # Errors
-    /// See [`InspectError`].
+    /// See [`Error`].
     ///
     /// # Cancel safety
     /// It only reads.
     #[doc(alias = "getLeader")]
-    pub async fn leader(&self) -> Result<Option<Participant>, InspectError> {
+    pub async fn leader(&self) -> Result<Option<Participant>, Error> {
         Ok(election::participants(&self.path_lock, 1).await?.into_iter().next())
     }
 
@@ -294,7 +294,7 @@ impl LeaderSelector {
     /// will lead.
     ///
     /// # Errors
-    /// See [`InspectError`].
+    /// See [`Error`].
     ///
     /// # Cancel safety
     /// It only reads.
@@ -315,7 +315,7 @@ impl LeaderSelector {
     /// # }
     /// ```
     #[doc(alias = "getParticipants")]
-    pub async fn participants(&self) -> Result<Vec<Participant>, InspectError> {
+    pub async fn participants(&self) -> Result<Vec<Participant>, Error> {
         election::participants(&self.path_lock, usize::MAX).await
     }
 

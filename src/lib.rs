@@ -50,7 +50,7 @@
 //!
 //! A mutex and a fair lock on the same path exclude each other, also from different processes. A read-write
 //! lock needs a path of its own: where its nodes meet those of a mutex, both sides get
-//! [`AcquireError::MixedRecipes`].
+//! [`ErrorKind::MixedRecipes`](crate::ErrorKind::MixedRecipes).
 //!
 //! # What a lock proves
 //! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The client
@@ -175,12 +175,14 @@
 //! (Python) have other names: use [`Dialect::Kazoo`].
 //!
 //! # Errors
-//! There is one error type for each question: [`BuildError`], [`ConnectError`], [`AcquireError`],
-//! [`TryLockError`], [`InspectError`] of calls that only look, [`SetPermitsError`], [`LeadError`], [`ReleaseError`],
-//! [`DrainError`], [`ConversionError`], [`TransactionError`], [`ReadError`], [`OnceError`], [`RevokeError`],
-//! [`BreakError`], [`PersistentNodeError`] and [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its
-//! message says what to do where something can be done. A loss is not an error of a call, but a state of the guard:
-//! [`Lost`].
+//! A request that failed is an [`Error`], which has a [`kind`](Error::kind). Calls that only ask the servers
+//! return it: those that look at a lock, [`Client::attempt_revoke`], [`InterProcessMutex::break_lock`],
+//! [`InterProcessSemaphore::set_limit`]. Calls that can end in other ways too return an enum with a variant
+//! `Request` for it and a method `kind()`: [`AcquireError`], [`TransactionError`], [`ConversionError`],
+//! [`OnceError`], [`PersistentNodeError`], [`AtomicLongError`], and [`TryLockError`], which has it in its
+//! `Acquire`. Others ask nothing, or clean up: [`BuildError`], [`ConnectError`], [`ReleaseError`],
+//! [`DrainError`]. Each has `is_retryable()` and `path()`, and its message says what to do where something
+//! can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
 //!
 //! # Logging
 //! Events are emitted with `tracing`, from targets that begin with `zookeeper_recipes`. `ERROR`: the client is
@@ -249,10 +251,10 @@ pub use client::{Client, ClientBuilder};
 pub use contender::{Contender, ContenderKind, Identity};
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
-    AcquireError, Acquisition, AtomicLongError, BreakError, BuildError, ConnectError, ConversionError,
-    ConversionFailure, DrainError, Holding, InspectError, InvalidPath, LeadError, LocalHolder, Lost,
-    LostReason, OnceError, OrBusy, PersistentNodeError, ReadError, ReleaseError, RevokeError, ServerFailure,
-    ServerFailureKind, ServerFailures, SetPermitsError, TransactionError, TryLockError,
+    AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention, ConversionError,
+    ConversionFailure, DrainError, Error, ErrorKind, Holding, InvalidPath, LocalHolder, Lost, LostReason,
+    OnceError, OrBusy, PersistentNodeError, ReleaseError, ServerFailure, ServerFailureKind, ServerFailures,
+    TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, StaleToken};

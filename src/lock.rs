@@ -12,7 +12,7 @@ use crate::engine::hold::Hold;
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::{contenders, look, room, self_wait};
-use crate::error::{AcquireError, BreakError, InspectError, LostReason, TryLockError};
+use crate::error::{AcquireError, Error, LostReason, Purpose, TryLockError};
 use crate::guard::{AnyGuard, after};
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
@@ -169,11 +169,11 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// the readers, for a write lock only the writers.
     ///
     /// # Errors
-    /// See [`InspectError`].
+    /// See [`Error`].
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn participants(&self) -> Result<Vec<NodePath>, InspectError>;
+    async fn participants(&self) -> Result<Vec<NodePath>, Error>;
 
     /// Returns all contenders, of all processes and in order: who holds the lock, and who waits for it.
     ///
@@ -181,11 +181,11 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// See [`InterProcessMutex::queue`](crate::InterProcessMutex::queue).
     ///
     /// # Errors
-    /// See [`InspectError`].
+    /// See [`Error`].
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn queue(&self) -> Result<Vec<Contender>, InspectError>;
+    async fn queue(&self) -> Result<Vec<Contender>, Error>;
 
     /// Returns the contenders that hold the lock: none, one, or of a read-write lock all readers before the first
     /// writer.
@@ -197,7 +197,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn holders(&self) -> Result<Vec<Contender>, InspectError>;
+    async fn holders(&self) -> Result<Vec<Contender>, Error>;
 
     /// Returns `true` if any contender of any process holds the lock, or is about to.
     ///
@@ -206,7 +206,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn is_locked(&self) -> Result<bool, InspectError>;
+    async fn is_locked(&self) -> Result<bool, Error>;
 
     /// Returns how many contenders of all processes hold the lock or wait for it.
     ///
@@ -215,7 +215,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn queue_len(&self) -> Result<usize, InspectError>;
+    async fn queue_len(&self) -> Result<usize, Error>;
 
     /// Deletes the node of a contender, so that it does not hold the lock, or its place in the queue, any more.
     /// Returns `false` if the node did not exist any more.
@@ -224,11 +224,11 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
     ///
     /// # Errors
-    /// See [`BreakError`].
+    /// See [`Error`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the node may or may not be deleted.
-    async fn break_lock(&self, contender: &Contender) -> Result<bool, BreakError>;
+    async fn break_lock(&self, contender: &Contender) -> Result<bool, Error>;
 
     /// Returns `true` if the lock is held by a guard that a lock of this type and this client acquired.
     fn is_acquired_in_this_process(&self) -> bool;
@@ -273,27 +273,27 @@ macro_rules! pointers {
                     (**self).try_lock().await
                 }
 
-                async fn participants(&self) -> Result<Vec<NodePath>, InspectError> {
+                async fn participants(&self) -> Result<Vec<NodePath>, Error> {
                     (**self).participants().await
                 }
 
-                async fn queue(&self) -> Result<Vec<Contender>, InspectError> {
+                async fn queue(&self) -> Result<Vec<Contender>, Error> {
                     (**self).queue().await
                 }
 
-                async fn holders(&self) -> Result<Vec<Contender>, InspectError> {
+                async fn holders(&self) -> Result<Vec<Contender>, Error> {
                     (**self).holders().await
                 }
 
-                async fn is_locked(&self) -> Result<bool, InspectError> {
+                async fn is_locked(&self) -> Result<bool, Error> {
                     (**self).is_locked().await
                 }
 
-                async fn queue_len(&self) -> Result<usize, InspectError> {
+                async fn queue_len(&self) -> Result<usize, Error> {
                     (**self).queue_len().await
                 }
 
-                async fn break_lock(&self, contender: &Contender) -> Result<bool, BreakError> {
+                async fn break_lock(&self, contender: &Contender) -> Result<bool, Error> {
                     (**self).break_lock(contender).await
                 }
 
@@ -437,42 +437,40 @@ pub(crate) async fn try_lock(
 pub(crate) async fn participants(
     path_lock: Arc<PathLock>,
     kind: Option<Kind>,
-) -> Result<Vec<NodePath>, InspectError> {
+) -> Result<Vec<NodePath>, Error> {
     look(path_lock, move |path_lock| async move { look::participants(&path_lock, kind).await }).await
 }
 
 /// Runs a look at a lock where its session runs.
-async fn look<T: Send + 'static, F: Future<Output = Result<T, InspectError>> + Send + 'static>(
+async fn look<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
     path_lock: Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
-) -> Result<T, InspectError> {
+) -> Result<T, Error> {
     let looked = path_lock.client().run_while_polled(look(Arc::clone(&path_lock)));
-    looked.await.unwrap_or_else(|| Err(path_lock.client().why_ended(path_lock.path())))
+    looked.await.unwrap_or_else(|| Err(path_lock.error(Purpose::Look, path_lock.client().why_ended())))
 }
 
 /// Returns all contenders.
-pub(crate) async fn queue(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, InspectError> {
+pub(crate) async fn queue(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
     look(path_lock, |path_lock| async move { contenders::queue(&path_lock).await }).await
 }
 
 /// Returns the contenders that hold the lock.
-pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, InspectError> {
+pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
     look(path_lock, |path_lock| async move { contenders::holders(&path_lock).await }).await
 }
 
 /// Returns how many contenders there are.
-pub(crate) async fn count(path_lock: Arc<PathLock>) -> Result<usize, InspectError> {
+pub(crate) async fn count(path_lock: Arc<PathLock>) -> Result<usize, Error> {
     look(path_lock, |path_lock| async move { contenders::count(&path_lock).await }).await
 }
 
 /// Deletes the node of a contender. Returns whether it existed.
-pub(crate) async fn break_lock(path_lock: Arc<PathLock>, contender: &Contender) -> Result<bool, BreakError> {
+pub(crate) async fn break_lock(path_lock: Arc<PathLock>, contender: &Contender) -> Result<bool, Error> {
     let (work, broken) = (Arc::clone(&path_lock), contender.clone());
     let broken = path_lock.client().run(async move { contenders::break_lock(&work, &broken).await });
-    broken.await.unwrap_or_else(|| {
-        let (path, node) = (path_lock.path().user().to_owned(), contender.node().clone());
-        Err(BreakError::Closed { path, node })
-    })
+    let ended = || contenders::not_broken(&path_lock, contender, path_lock.client().why_ended());
+    broken.await.unwrap_or_else(|| Err(ended()))
 }
 
 /// The methods of a lock, and the trait, for a type with a `path_lock`.
@@ -492,7 +490,7 @@ macro_rules! lock_methods {
             /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if the lock was not free in time:
             ///   live contenders were in the way. It will not be granted to this call any more; a node that
             ///   could not be deleted yet is deleted in the background.
-            /// - [`AcquireError::Connection`](crate::AcquireError::Connection) if the time passed without an
+            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an
             ///   answer of a server.
             /// - See [`AcquireError`](crate::AcquireError) for the other variants.
             ///
@@ -639,7 +637,7 @@ macro_rules! lock_methods {
             /// a client.
             ///
             /// # Errors
-            /// - [`AcquireError::Connection`](crate::AcquireError::Connection) if no server answers for as
+            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answers for as
             ///   long as the client's retry policy allows.
             /// - See [`AcquireError`](crate::AcquireError) for the other variants; never
             ///   [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
@@ -688,7 +686,7 @@ macro_rules! lock_methods {
             /// # Errors
             /// - [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) if a live contender is in the
             ///   way.
-            /// - [`AcquireError::Connection`](crate::AcquireError::Connection) if no server replies within
+            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies within
             ///   the connect timeout.
             /// - See [`AcquireError`](crate::AcquireError) for the other errors in
             ///   [`TryLockError::Acquire`](crate::TryLockError::Acquire).
@@ -707,7 +705,7 @@ macro_rules! lock_methods {
             #[doc = concat!("let lock = ", $make, ";")]
             /// match lock.try_lock().await {
             ///     Ok(guard) => guard.release().await?, // after the work
-            ///     Err(TryLockError::WouldBlock { first, .. }) => println!("held by {first:?}"),
+            ///     Err(TryLockError::WouldBlock { contention, .. }) => println!("{contention}"),
             ///     Err(error) => return Err(error.into()),
             /// }
             /// # Ok(())
@@ -799,10 +797,10 @@ macro_rules! lock_methods {
             /// returns both. The queue may have changed by the time that this returns.
             ///
             /// It waits up to 1 s for a contender of another recipe to leave, and only then returns
-            /// [`MixedRecipes`](crate::InspectError::MixedRecipes).
+            /// [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
             ///
             /// # Errors
-            /// See [`InspectError`](crate::InspectError).
+            /// See [`Error`](crate::Error).
             ///
             /// # Cancel safety
             /// It only reads.
@@ -824,7 +822,7 @@ macro_rules! lock_methods {
             /// # }
             /// ```
             #[doc(alias = "getParticipantNodes")]
-            pub async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::InspectError> {
+            pub async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::Error> {
                 $crate::lock::participants(std::sync::Arc::clone(&self.path_lock), $listed).await
             }
 
@@ -901,27 +899,27 @@ macro_rules! lock_methods {
                 Self::try_lock(self).await.map(Into::into)
             }
 
-            async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::InspectError> {
+            async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::Error> {
                 Self::participants(self).await
             }
 
-            async fn queue(&self) -> Result<Vec<crate::Contender>, crate::InspectError> {
+            async fn queue(&self) -> Result<Vec<crate::Contender>, crate::Error> {
                 Self::queue(self).await
             }
 
-            async fn holders(&self) -> Result<Vec<crate::Contender>, crate::InspectError> {
+            async fn holders(&self) -> Result<Vec<crate::Contender>, crate::Error> {
                 Self::holders(self).await
             }
 
-            async fn is_locked(&self) -> Result<bool, crate::InspectError> {
+            async fn is_locked(&self) -> Result<bool, crate::Error> {
                 Self::is_locked(self).await
             }
 
-            async fn queue_len(&self) -> Result<usize, crate::InspectError> {
+            async fn queue_len(&self) -> Result<usize, crate::Error> {
                 Self::queue_len(self).await
             }
 
-            async fn break_lock(&self, contender: &crate::Contender) -> Result<bool, crate::BreakError> {
+            async fn break_lock(&self, contender: &crate::Contender) -> Result<bool, crate::Error> {
                 Self::break_lock(self, contender).await
             }
 
@@ -950,14 +948,14 @@ macro_rules! queue_methods {
             /// this returns.
             ///
             /// It waits up to 1 s for a contender of another recipe to leave, and only then returns
-            /// [`MixedRecipes`](crate::InspectError::MixedRecipes).
+            /// [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
             ///
             /// A node whose ACL denies this client READ has no [`identity`](crate::Contender::identity) to show.
             /// Servers from ZooKeeper 3.9.3 refuse its Stat, too:
-            /// [`InspectError::NoAuth`](crate::InspectError::NoAuth) names the node then.
+            /// [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) names the node then.
             ///
             /// # Errors
-            /// See [`InspectError`](crate::InspectError).
+            /// See [`Error`](crate::Error).
             ///
             /// # Cancel safety
             /// It only reads.
@@ -982,7 +980,7 @@ macro_rules! queue_methods {
             /// # }
             /// ```
             #[doc(alias = "contenders")]
-            pub async fn queue(&self) -> Result<Vec<crate::Contender>, crate::InspectError> {
+            pub async fn queue(&self) -> Result<Vec<crate::Contender>, crate::Error> {
                 $crate::lock::queue(std::sync::Arc::clone(&self.path_lock)).await
             }
 
@@ -1015,7 +1013,7 @@ macro_rules! queue_methods {
             /// # Ok(())
             /// # }
             /// ```
-            pub async fn holders(&self) -> Result<Vec<crate::Contender>, crate::InspectError> {
+            pub async fn holders(&self) -> Result<Vec<crate::Contender>, crate::Error> {
                 $crate::lock::holders(std::sync::Arc::clone(&self.path_lock)).await
             }
 
@@ -1046,7 +1044,7 @@ macro_rules! queue_methods {
             /// # Ok(())
             /// # }
             /// ```
-            pub async fn is_locked(&self) -> Result<bool, crate::InspectError> {
+            pub async fn is_locked(&self) -> Result<bool, crate::Error> {
                 $crate::lock::count(std::sync::Arc::clone(&self.path_lock)).await.map(|count| count > 0)
             }
 
@@ -1076,7 +1074,7 @@ macro_rules! queue_methods {
             /// # Ok(())
             /// # }
             /// ```
-            pub async fn queue_len(&self) -> Result<usize, crate::InspectError> {
+            pub async fn queue_len(&self) -> Result<usize, crate::Error> {
                 $crate::lock::count(std::sync::Arc::clone(&self.path_lock)).await
             }
 
@@ -1099,7 +1097,13 @@ macro_rules! queue_methods {
             /// same transaction.
             ///
             /// # Errors
-            /// See [`BreakError`](crate::BreakError).
+            /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the queue of another lock.
+            ///   Nothing is sent.
+            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the directory in which the node is denies
+            ///   this client DELETE.
+            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or the node was written
+            ///   to again and again: it may be deleted or not.
+            /// - See [`Error`](crate::Error) for the other kinds.
             ///
             /// # Cancel safety
             /// If the future is dropped, the node may or may not be deleted.
@@ -1124,7 +1128,7 @@ macro_rules! queue_methods {
             /// # }
             /// ```
             #[doc(alias = "forceUnlock")]
-            pub async fn break_lock(&self, contender: &crate::Contender) -> Result<bool, crate::BreakError> {
+            pub async fn break_lock(&self, contender: &crate::Contender) -> Result<bool, crate::Error> {
                 $crate::lock::break_lock(std::sync::Arc::clone(&self.path_lock), contender).await
             }
         }

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::engine::multi::{self, Holds, Members};
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, Member, PathLock};
-use crate::error::{AcquireError, BuildError, Lost, ReadError, ReleaseError, TryLockError};
+use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TransactionError, TryLockError};
 use crate::guard::{AnyGuard, LockGuard, LockState};
 use crate::guard_set::GuardSet;
 use crate::lock::sealed::Inside;
@@ -237,7 +237,8 @@ impl InterProcessMultiLock {
     /// Each names the member that it is of. The members that had been acquired are released before it is
     /// returned: their deletions have been handed to the background.
     /// - [`AcquireError::TimedOut`] if a member was not free in time.
-    /// - [`AcquireError::Connection`] if the time passed without an answer of a server.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an answer of a
+    ///   server.
     /// - [`AcquireError::NodeDeleted`] if another process deleted the nodes of members that were held while
     ///   others were waited for, more often than the retry policy allows.
     /// - See [`AcquireError`] for the other variants.
@@ -386,7 +387,8 @@ impl InterProcessMultiLock {
     /// # Errors
     /// Each names the member that it is of.
     /// - [`TryLockError::WouldBlock`] if a live contender is in the way of a member.
-    /// - [`AcquireError::Connection`] if no server replies within the connect timeout.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies within the connect
+    ///   timeout.
     /// - See [`AcquireError`] for the other errors in [`TryLockError::Acquire`].
     ///
     /// # Cancel safety
@@ -921,10 +923,11 @@ impl MultiLockGuard {
     /// [`RetryPolicy`](crate::RetryPolicy) while the lock is held.
     ///
     /// # Errors
-    /// - [`ReadError::Lost`] if the lock is lost, also if that happened during the read.
-    /// - [`ReadError::NoAuth`] if the ACL of the node does not let this client read it.
-    /// - [`ReadError::Connection`] if no server answered.
-    /// - See [`ReadError`] for the other variants.
+    /// - [`TransactionError::Lost`] if the lock is lost, also if that happened during the read.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node does not let this client read
+    ///   it.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered.
+    /// - See [`TransactionError`] for the other variants.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -948,7 +951,7 @@ impl MultiLockGuard {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, ReadError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, TransactionError> {
         self.guards.get_data(path.as_ref()).await
     }
 

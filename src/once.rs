@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::engine::hold::Hold;
 use crate::engine::once::{Recorded, Records};
 use crate::engine::read::Read;
-use crate::error::{AcquireError, BuildError, OnceError, ReadError, TransactionError};
+use crate::error::{AcquireError, BuildError, OnceError, TransactionError};
 use crate::guard::LockGuard;
 use crate::mutex::InterProcessMutex;
 use crate::path::LockPath;
@@ -404,11 +404,11 @@ impl OnceRun {
     /// See [`LockGuard::get_data`].
     ///
     /// # Errors
-    /// [`ReadError::Lost`] if the lock is lost; see [`ReadError`] for the other variants.
+    /// [`TransactionError::Lost`] if the lock is lost; see [`TransactionError`] for the other variants.
     ///
     /// # Cancel safety
     /// It only reads.
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, ReadError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, TransactionError> {
         get_data(&[&self.hold], path.as_ref()).await
     }
 

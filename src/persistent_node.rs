@@ -138,8 +138,10 @@ impl PersistentNode {
     /// # Errors
     /// - [`PersistentNodeError::TimedOut`] if `timeout` is over. It says whether another node is at the path, and
     ///   the creation goes on.
-    /// - [`PersistentNodeError::NoAuth`] or [`PersistentNodeError::Rejected`] at once, if the servers refuse it.
-    /// - [`PersistentNodeError::Closed`] or [`PersistentNodeError::AuthFailed`] if the client is closed.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
+    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) at once, if the servers refuse it.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) or
+    ///   [`ErrorKind::AuthFailed`](crate::ErrorKind::AuthFailed) if the client is closed.
     ///
     /// # Cancel safety
     /// It only waits.
@@ -187,9 +189,11 @@ impl PersistentNode {
     ///
     /// # Errors
     /// - [`PersistentNodeError::DataTooLarge`] if they are longer than 1,000,000 bytes. Nothing is changed.
-    /// - [`PersistentNodeError::NoAuth`] or [`PersistentNodeError::Rejected`] if the servers refuse the node. It
-    ///   is asked for again from time to time, with the new data.
-    /// - [`PersistentNodeError::Closed`] or [`PersistentNodeError::AuthFailed`] if the client is closed.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
+    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse the node. It is asked for
+    ///   again from time to time, with the new data.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) or
+    ///   [`ErrorKind::AuthFailed`](crate::ErrorKind::AuthFailed) if the client is closed.
     ///
     /// # Cancel safety
     /// The data are set in any case, from the first poll. To wait less, wrap it in [`tokio::time::timeout`].
@@ -269,8 +273,9 @@ impl PersistentNode {
     /// # Errors
     /// - [`PersistentNodeError::NotConfirmed`] if no server has confirmed it: the session ended before the answer, or
     ///   the node is one of an earlier session of this client. It goes when the servers expire that session.
-    /// - [`PersistentNodeError::NoAuth`] or [`PersistentNodeError::Rejected`] if the servers refuse to delete it: it
-    ///   stays until the session ends.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
+    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse to delete it: it stays
+    ///   until the session ends.
     ///
     /// # Cancel safety
     /// The node is deleted in any case, from the moment of the call.

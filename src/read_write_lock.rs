@@ -8,7 +8,7 @@ use crate::engine::convert;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
-use crate::error::{BuildError, ConversionError, ConversionFailure, InspectError, Lost, LostReason};
+use crate::error::{BuildError, ConversionError, ConversionFailure, Error, Lost, LostReason};
 use crate::guard::{LockGuard, ReadGuard, WriteGuard};
 use crate::lock::{lock_builder, lock_methods, participants, queue_methods};
 use crate::mode::{Mode, Read, Write};
@@ -29,7 +29,7 @@ use crate::protocol::node_name::Kind;
 /// [become the writer](ReadGuard::try_upgrade).
 ///
 /// A read-write lock needs a path of its own: where its nodes meet those of a mutex, both recipes refuse with
-/// [`AcquireError::MixedRecipes`](crate::AcquireError::MixedRecipes) (Curator lets both in).
+/// [`ErrorKind::MixedRecipes`](crate::ErrorKind::MixedRecipes) (Curator lets both in).
 ///
 /// # Not re-entrant
 /// A task that holds the read lock and acquires the write lock of the same path waits for itself, until its
@@ -185,7 +185,7 @@ impl InterProcessReadWriteLock {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn participants(&self) -> Result<Vec<NodePath>, InspectError> {
+    pub async fn participants(&self) -> Result<Vec<NodePath>, Error> {
         participants(Arc::clone(&self.path_lock), None).await
     }
 

@@ -14,7 +14,7 @@ use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::{limit, permits};
 use crate::error::{
-    AcquireError, BreakError, BuildError, InspectError, Lost, ReadError, ReleaseError, SetPermitsError,
+    AcquireError, BuildError, Error, Lost, Purpose, ReleaseError, RequestFailure, TransactionError,
     TryLockError,
 };
 use crate::guard::{AnyGuard, LockGuard, LockState};
@@ -50,13 +50,14 @@ use crate::transaction::{NodeData, Transaction};
 ///
 /// # The limit
 /// Each handle states a limit, and all have to state the same: a contender that finds a permit of another
-/// process under another limit ends with [`AcquireError::LimitMismatch`], which says both. If the node
-/// `<path>/permits` (or that of [`shared_count`](InterProcessSemaphoreBuilder::shared_count)) exists, it
-/// contains the limit for everybody, and what handles state does not count. Its four bytes are those of
-/// Curator's `SharedCount`, so a Java process attaches by
-/// `new InterProcessSemaphoreV2(client, path, new SharedCount(client, path + "/permits", n))`. Java processes
-/// that state their limit as a number do not look at it, and the names of their permits do not tell it: give
-/// them the right one. A number below 1 ends calls with [`AcquireError::InvalidLimit`], where Curator's wait.
+/// process under another limit ends with [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch), which
+/// says both. If the node `<path>/permits` (or that of
+/// [`shared_count`](InterProcessSemaphoreBuilder::shared_count)) exists, it contains the limit for everybody,
+/// and what handles state does not count. Its four bytes are those of Curator's `SharedCount`, so a Java
+/// process attaches by `new InterProcessSemaphoreV2(client, path, new SharedCount(client, path + "/permits",
+/// n))`. Java processes that state their limit as a number do not look at it, and the names of their permits
+/// do not tell it: give them the right one. A number below 1 ends calls with
+/// [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit), where Curator's wait.
 ///
 /// # Among Java processes
 /// Curator's `acquire(n)` takes its permits one by one and waits with some in hand. Two of them can wait for
@@ -173,9 +174,11 @@ impl InterProcessSemaphore {
     /// # Errors
     /// - [`AcquireError::TimedOut`] if no permit was free in time: all were held, or other contenders were
     ///   ahead in the queue. It will not be granted to this call any more.
-    /// - [`AcquireError::Connection`] if the time passed without an answer of a server.
-    /// - [`AcquireError::LimitMismatch`] if another process acquired its permit under another limit, and
-    ///   [`AcquireError::InvalidLimit`] if the node with the limit contains something else.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an answer of a
+    ///   server.
+    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired its permit
+    ///   under another limit, and [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node
+    ///   with the limit contains something else.
     /// - See [`AcquireError`] for the other variants.
     ///
     /// # Cancel safety
@@ -417,7 +420,8 @@ impl InterProcessSemaphore {
     ///
     /// # Errors
     /// - [`TryLockError::WouldBlock`] if no permit is free, or other contenders are ahead and stay there.
-    /// - [`AcquireError::Connection`] if no server replies within the connect timeout.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies within the connect
+    ///   timeout.
     /// - See [`acquire`](Self::acquire) for the other errors in [`TryLockError::Acquire`].
     ///
     /// # Cancel safety
@@ -434,7 +438,7 @@ impl InterProcessSemaphore {
     /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
     /// match semaphore.try_acquire().await {
     ///     Ok(permit) => permit.release().await?, // after the work
-    ///     Err(TryLockError::WouldBlock { ahead, .. }) => println!("{ahead} are in the way"),
+    ///     Err(TryLockError::WouldBlock { contention, .. }) => println!("{contention}"),
     ///     Err(error) => return Err(error.into()),
     /// }
     /// # Ok(())
@@ -561,9 +565,9 @@ impl InterProcessSemaphore {
     /// is the first one's.
     ///
     /// # Errors
-    /// - [`InspectError::LimitMismatch`] and [`InspectError::InvalidLimit`] as for
-    ///   [`acquire`](Self::acquire).
-    /// - See [`InspectError`] for the other variants.
+    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) and
+    ///   [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) as for [`acquire`](Self::acquire).
+    /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -584,7 +588,7 @@ impl InterProcessSemaphore {
     /// # }
     /// ```
     #[doc(alias = "availablePermits")]
-    pub async fn available_permits(&self) -> Result<u32, InspectError> {
+    pub async fn available_permits(&self) -> Result<u32, Error> {
         self.look(|path_lock, semaphore| async move { limit::available(&path_lock, &semaphore).await }).await
     }
 
@@ -592,8 +596,8 @@ impl InterProcessSemaphore {
     /// there is no such node.
     ///
     /// # Errors
-    /// - [`InspectError::InvalidLimit`] if the node contains something else.
-    /// - See [`InspectError`] for the other variants.
+    /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node contains something else.
+    /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -611,7 +615,7 @@ impl InterProcessSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn limit(&self) -> Result<u32, InspectError> {
+    pub async fn limit(&self) -> Result<u32, Error> {
         self.look(|path_lock, semaphore| async move { limit::limit(&path_lock, &semaphore).await }).await
     }
 
@@ -625,9 +629,10 @@ impl InterProcessSemaphore {
     /// permit that is being granted at this very moment may be granted under the limit that handles state.
     ///
     /// # Errors
-    /// - [`SetPermitsError::ZeroPermits`] if `n` is zero.
-    /// - [`SetPermitsError::TooManyPermits`] if `n` is larger than 10,000.
-    /// - See [`SetPermitsError`] for the other variants.
+    /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if `n` is zero, or larger than 10,000.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or
+    ///   [`ErrorKind::Closed`](crate::ErrorKind::Closed): the limit may be set or not, and can be set again.
+    /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
     /// If the future is dropped, the limit may be set or not.
@@ -649,24 +654,22 @@ impl InterProcessSemaphore {
     #[doc(alias = "add_permits")]
     #[doc(alias = "SharedCount")]
     #[doc(alias = "trySetPermits")]
-    pub async fn set_limit(&self, n: u32) -> Result<(), SetPermitsError> {
-        let path = || self.path().to_owned();
-        match n {
-            0 => return Err(SetPermitsError::ZeroPermits { path: path() }),
-            1..=MAX_PERMITS => {}
-            _ => return Err(SetPermitsError::TooManyPermits { path: path(), asked: n, limit: MAX_PERMITS }),
+    pub async fn set_limit(&self, n: u32) -> Result<(), Error> {
+        if !(1..=MAX_PERMITS).contains(&n) {
+            let why = RequestFailure::LimitOutOfRange { asked: n, largest: MAX_PERMITS };
+            return Err(Error::new(Purpose::Limit, self.path(), why));
         }
         let set = self.look(move |path_lock, semaphore| async move {
             limit::set_limit(&path_lock, &semaphore, n).await
         });
-        set.await.map_err(SetPermitsError::not_set)
+        set.await
     }
 
     /// Returns the paths of the nodes of the permits that are held, of all processes, in the order in which
     /// they were granted.
     ///
     /// # Errors
-    /// See [`InspectError`].
+    /// See [`Error`].
     ///
     /// # Cancel safety
     /// It only reads.
@@ -687,7 +690,7 @@ impl InterProcessSemaphore {
     /// # }
     /// ```
     #[doc(alias = "getParticipantNodes")]
-    pub async fn participants(&self) -> Result<Vec<NodePath>, InspectError> {
+    pub async fn participants(&self) -> Result<Vec<NodePath>, Error> {
         self.look(|path_lock, semaphore| async move { limit::participants(&path_lock, &semaphore).await })
             .await
     }
@@ -698,7 +701,7 @@ impl InterProcessSemaphore {
     /// is gone by then is left out. Who has permits is in [`holders`](Self::holders).
     ///
     /// # Errors
-    /// See [`InspectError`].
+    /// See [`Error`].
     ///
     /// # Cancel safety
     /// It only reads.
@@ -718,7 +721,7 @@ impl InterProcessSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn queue(&self) -> Result<Vec<Contender>, InspectError> {
+    pub async fn queue(&self) -> Result<Vec<Contender>, Error> {
         crate::lock::queue(Arc::clone(&self.path_lock)).await
     }
 
@@ -747,7 +750,7 @@ impl InterProcessSemaphore {
     /// # }
     /// ```
     #[doc(alias = "getQueueLength")]
-    pub async fn queue_len(&self) -> Result<usize, InspectError> {
+    pub async fn queue_len(&self) -> Result<usize, Error> {
         crate::lock::count(Arc::clone(&self.path_lock)).await
     }
 
@@ -778,7 +781,7 @@ impl InterProcessSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn holders(&self) -> Result<Vec<Contender>, InspectError> {
+    pub async fn holders(&self) -> Result<Vec<Contender>, Error> {
         crate::lock::holders(Arc::clone(&self.path_lock)).await
     }
 
@@ -791,7 +794,13 @@ impl InterProcessSemaphore {
     /// policy says. See [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
     ///
     /// # Errors
-    /// See [`BreakError`].
+    /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the queue of another lock.
+    ///   Nothing is sent.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the directory in which the node is denies
+    ///   this client DELETE.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or the node was written
+    ///   to again and again: it may be deleted or not.
+    /// - See [`Error`](crate::Error) for the other kinds.
     ///
     /// # Cancel safety
     /// If the future is dropped, the node may or may not be deleted.
@@ -815,7 +824,7 @@ impl InterProcessSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn break_lock(&self, contender: &Contender) -> Result<bool, BreakError> {
+    pub async fn break_lock(&self, contender: &Contender) -> Result<bool, Error> {
         crate::lock::break_lock(Arc::clone(&self.path_lock), contender).await
     }
 
@@ -823,13 +832,13 @@ impl InterProcessSemaphore {
     async fn look<T, F>(
         &self,
         question: impl FnOnce(Arc<PathLock>, SemaphoreOptions) -> F + Send,
-    ) -> Result<T, InspectError>
+    ) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, InspectError>> + Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let path_lock = Arc::clone(&self.path_lock);
-        let closed = || Err(path_lock.client().why_ended(path_lock.path()));
+        let closed = || Err(path_lock.error(Purpose::Look, path_lock.client().why_ended()));
         // Not expected: a semaphore's path lock has these options.
         let Some(semaphore) = path_lock.options().semaphore.clone() else { return closed() };
         let work = question(Arc::clone(&path_lock), semaphore);
@@ -1407,10 +1416,11 @@ impl SemaphorePermit {
     /// [`RetryPolicy`](crate::RetryPolicy) while the lock is held.
     ///
     /// # Errors
-    /// - [`ReadError::Lost`] if the lock is lost, also if that happened during the read.
-    /// - [`ReadError::NoAuth`] if the ACL of the node does not let this client read it.
-    /// - [`ReadError::Connection`] if no server answered.
-    /// - See [`ReadError`] for the other variants.
+    /// - [`TransactionError::Lost`] if the lock is lost, also if that happened during the read.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node does not let this client read
+    ///   it.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered.
+    /// - See [`TransactionError`] for the other variants.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -1434,7 +1444,7 @@ impl SemaphorePermit {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, ReadError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, TransactionError> {
         self.set.get_data(path.as_ref()).await
     }
 

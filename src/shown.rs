@@ -61,7 +61,20 @@ pub(crate) fn debug(name: &str, error: &dyn Error, f: &mut fmt::Formatter<'_>) -
 }
 
 /// `Debug` for errors: their messages, after the name of the type and of the variant.
+///
+/// A `Request` shows the error in it, which has a name too.
 macro_rules! debug_as_text {
+    ($error:ident: Request { $($variant:ident),+ $(,)? }) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let name = match self {
+                    Self::Request(error) => return write!(f, "{}::Request({error:?})", stringify!($error)),
+                    $(Self::$variant { .. } => concat!(stringify!($error), "::", stringify!($variant)),)+
+                };
+                $crate::shown::debug(name, self, f)
+            }
+        }
+    };
     ($error:ident { $($variant:ident),+ $(,)? }) => {
         impl std::fmt::Debug for $error {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

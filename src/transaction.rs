@@ -7,7 +7,7 @@ use crate::engine::election::Term;
 use crate::engine::hold::Hold;
 use crate::engine::read;
 use crate::engine::transact::{self, Operation};
-use crate::error::{Lost, ReadError, TransactionError};
+use crate::error::{Lost, TransactionError};
 use crate::path::LockPath;
 use crate::shown::Quoted;
 
@@ -360,15 +360,15 @@ impl fmt::Debug for NodeData {
 }
 
 /// Reads a node under these holds of one client.
-pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<NodeData>, ReadError> {
+pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<NodeData>, TransactionError> {
     let namespace = holds.first().map_or("", |hold| hold.path_lock().client().namespace());
-    let stored = read::get_data(holds, LockPath::parse(namespace, path)?).await?;
-    Ok(stored.map(|read| NodeData { data: read.data, version: NodeVersion::Exact(read.version) }))
+    let stored: Result<_, TransactionError> = read::get_data(holds, LockPath::parse(namespace, path)?).await;
+    Ok(stored?.map(|read| NodeData { data: read.data, version: NodeVersion::Exact(read.version) }))
 }
 
 /// Reads a node while a leader is in its term.
-pub(crate) async fn get_data_in(term: &Term, path: &str) -> Result<Option<NodeData>, ReadError> {
-    let over = || term.lost().map_or(Ok(()), |lost: Lost| Err(ReadError::from(lost)));
+pub(crate) async fn get_data_in(term: &Term, path: &str) -> Result<Option<NodeData>, TransactionError> {
+    let over = || term.lost().map_or(Ok(()), |lost: Lost| Err(TransactionError::from(lost)));
     over()?;
     let hold = term.hold()?;
     let holds = [&hold];

@@ -12,9 +12,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    AcquireError, BuildError, Client, FencingToken, InterProcessMutex, LeadError, LeaderLatch,
-    LeaderSelector, Leadership, LeadershipState, LostReason, NodeVersion, Participant, ReadError,
-    RetryPolicy, TransactionError,
+    AcquireError, BuildError, Client, ErrorKind, FencingToken, InterProcessMutex, LeaderLatch,
+    LeaderSelector, Leadership, LeadershipState, LostReason, NodeVersion, Participant, RetryPolicy,
+    TransactionError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, Op, Server};
 
@@ -219,14 +219,14 @@ async fn a_latch_and_a_lock_do_not_share_a_path() {
     let here = InterProcessMutex::new(&client, PATH).unwrap_err();
     assert!(matches!(here, BuildError::MixedRecipes { .. }), "{here}");
     let there = within("the refusal", selector(&other).lead(async |_| ())).await.unwrap_err();
-    let LeadError::Acquire(AcquireError::MixedRecipes { node, .. }) = &there else { panic!("{there}") };
-    assert_eq!(*node, leadership.node());
+    let AcquireError::Request(there) = &there else { panic!("{there}") };
+    assert_eq!((there.kind(), there.node()), (ErrorKind::MixedRecipes, Some(&*leadership.node())), "{there}");
     latch.close().await.unwrap();
 
     let held = InterProcessMutex::new(&other, PATH).unwrap().lock().await.unwrap();
     let refused = LeaderLatch::start(&connect(&server).await, PATH).unwrap();
     let error = within("the refusal", refused.leadership()).await.unwrap_err();
-    assert!(matches!(error, LeadError::Acquire(AcquireError::MixedRecipes { .. })), "{error}");
+    assert_eq!(error.kind(), Some(ErrorKind::MixedRecipes), "{error}");
     assert!(!error.is_retryable() && error.path() == PATH);
     assert_eq!(refused.state(), LeadershipState::Closed);
     held.release().await.unwrap();
@@ -268,7 +268,8 @@ async fn leadership_goes_to_the_next_when_it_is_given_up() {
     assert!(next.fencing_token() > leadership.fencing_token());
     assert_eq!(first.state(), LeadershipState::Closed);
     let error = within("the answer", first.leadership()).await.unwrap_err();
-    assert!(matches!(&error, LeadError::Left { path, .. } if path == PATH), "{error}");
+    assert_eq!((error.kind(), error.path()), (Some(ErrorKind::Closed), PATH), "{error}");
+    assert!(error.to_string().ends_with("has left its election: start another"), "{error}");
     within("the same again", first.close()).await.unwrap();
 
     // .. and by a drop, of the last handle.
@@ -394,12 +395,12 @@ async fn the_state_is_told() {
     within("the close", client.close()).await.unwrap();
     until_state(&latch, |state| state == LeadershipState::Closed).await;
     let error = within("the answer", latch.leadership()).await.unwrap_err();
-    assert!(matches!(error, LeadError::Acquire(AcquireError::Closed { .. })), "{error}");
+    assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
     // There is nothing to give up.
     within("the close", latch.close()).await.unwrap();
     let other = selector_at(&client, "/scheduler/other");
     let error = within("the answer", other.lead(async |_| ())).await.unwrap_err();
-    assert!(matches!(error, LeadError::Acquire(AcquireError::Closed { .. })), "{error}");
+    assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
 }
 
 /// Without tokio.
@@ -502,7 +503,7 @@ async fn what_a_leadership_is_asked_after_its_end_says_why() {
     let _ = within("the close", close).await;
     given_up(leadership.transaction().check(PATH, None).commit().await.unwrap_err());
     match leadership.get_data(PATH).await.unwrap_err() {
-        ReadError::Lost(lost) => assert_eq!(lost.reason(), LostReason::GivenUp),
+        TransactionError::Lost(lost) => assert_eq!(lost.reason(), LostReason::GivenUp),
         error => panic!("{error}"),
     }
     assert_eq!(server.node(PATH).unwrap().data, b"plan");
@@ -835,7 +836,7 @@ async fn a_participant_outlasts_an_outage_that_is_longer_than_its_retries() {
     // A call gives up long before that.
     let mutex = InterProcessMutex::new(&client, "/locks/other").unwrap();
     let error = within("the end of a call", mutex.lock()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     assert_eq!(latch.state(), LeadershipState::Follower);
     let mut waiting = task::spawn(latch.leadership());
     assert_pending!(waiting.poll());
@@ -858,11 +859,11 @@ async fn a_refusal_ends_the_participation() {
     let _refused = server.fail(Match::op(Op::Create).always(), NO_AUTH);
     let latch = latch(&client, "a");
     let error = within("the refusal", latch.leadership()).await.unwrap_err();
-    assert!(matches!(error, LeadError::Acquire(AcquireError::NoAuth { .. })), "{error}");
+    assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error}");
     assert_eq!(latch.state(), LeadershipState::Closed);
     within("the close", latch.close()).await.unwrap();
     let error = within("the refusal", selector_at(&client, "/scheduler/other").lead(async |_| ())).await;
-    assert!(matches!(error, Err(LeadError::Acquire(AcquireError::NoAuth { .. }))), "{error:?}");
+    assert_eq!(error.unwrap_err().kind(), Some(ErrorKind::NoAuth));
 }
 
 /// A holder is told of its loss before the next one leads, by the clock alone.

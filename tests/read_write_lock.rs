@@ -9,8 +9,8 @@ use test_support::in_process::{DIRECTORY, calm, connect_for, numbers, session, s
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, BuildError, Client, ConversionFailure, Dialect, InterProcessFairLock, InterProcessMutex,
-    InterProcessReadWriteLock, LockState, LostReason, NodePath, TryLockError, WriteGuard,
+    AcquireError, BuildError, Client, ConversionFailure, Dialect, ErrorKind, InterProcessFairLock,
+    InterProcessMutex, InterProcessReadWriteLock, LockState, LostReason, NodePath, TryLockError, WriteGuard,
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
@@ -480,8 +480,8 @@ async fn recipes_of_another_order_are_refused_here_and_there() {
         assert!(matches!(error, BuildError::MixedRecipes { .. }), "{error}");
     }
     let error = within("a refusal", InterProcessMutex::new(&b, DIRECTORY).unwrap().lock()).await.unwrap_err();
-    let AcquireError::MixedRecipes { node, .. } = error else { panic!("{error}") };
-    assert_eq!(node, reader.node());
+    let AcquireError::Request(error) = error else { panic!("{error}") };
+    assert_eq!((error.kind(), error.node()), (ErrorKind::MixedRecipes, Some(&*reader.node())), "{error}");
     reader.release().await.unwrap();
     b.flush(SOON).await.unwrap();
     let mutex = InterProcessMutex::new(&b, DIRECTORY).unwrap();
@@ -491,7 +491,7 @@ async fn recipes_of_another_order_are_refused_here_and_there() {
         within("a refusal", lock(&a).write_lock().lock()).await.map(drop),
     ] {
         let error = attempt.unwrap_err();
-        assert!(matches!(error, AcquireError::MixedRecipes { .. }), "{error}");
+        assert_eq!(error.kind(), Some(ErrorKind::MixedRecipes), "{error}");
     }
     guard.release().await.unwrap();
     drop(mutex);
@@ -507,8 +507,8 @@ async fn an_upgrade_among_strangers_keeps_the_read_lock() {
     let stranger = format!("{DIRECTORY}/x-lock-0000000099");
     server.create(&stranger, "").unwrap();
     let error = within("the answer", reader.try_upgrade()).await.unwrap_err();
-    let ConversionFailure::MixedRecipes { node, .. } = error.reason() else { panic!("{error}") };
-    assert_eq!(*node, stranger);
+    let ConversionFailure::Request(why) = error.reason() else { panic!("{error}") };
+    assert_eq!((why.kind(), why.node()), (ErrorKind::MixedRecipes, Some(&*stranger)), "{why}");
     assert_eq!(server.children(DIRECTORY).len(), 2);
     assert!(error.into_guard().is_held());
     server.delete(&stranger).unwrap();
@@ -585,6 +585,6 @@ async fn a_kazoo_mutex_does_not_come_in_beside_a_downgraded_reader() {
     until(&server, "the mutex's watch", move |view| view.watches_on(&node) == [id]).await;
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let error = within("a refusal", waiting).await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::MixedRecipes { .. }), "{error}");
+    assert_eq!(error.kind(), Some(ErrorKind::MixedRecipes), "{error}");
     assert!(reader.is_held());
 }

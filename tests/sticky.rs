@@ -12,8 +12,8 @@ use test_support::in_process::{
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
-    Client, ConnectionState, InterProcessMultiLock, InterProcessMutex, LockGuard, LockState, LostReason,
-    TryLockError,
+    Client, ConnectionState, Contention, InterProcessMultiLock, InterProcessMutex, LockGuard, LockState,
+    LostReason, TryLockError,
 };
 use zookeeper_test_server::{Cut, Match, Op, Server};
 
@@ -182,7 +182,7 @@ async fn a_try_gets_a_kept_lock_and_waits_shortly_for_a_held_one() {
     let guard = at_once(&lock);
     let began = Instant::now();
     match within("the try", mutex(&other).try_lock()).await.unwrap_err() {
-        TryLockError::WouldBlock { ahead, first, .. } => {
+        TryLockError::WouldBlock { contention: Contention { ahead, first, .. }, .. } => {
             assert_eq!((ahead, first), (1, Some(guard.node())));
         }
         error => panic!("{error}"),

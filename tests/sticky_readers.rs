@@ -10,8 +10,8 @@ use test_support::in_process::{
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, ConversionFailure, InterProcessReadWriteLock, LostReason,
-    ReadGuard, WriteGuard,
+    AcquireError, Client, ConnectionState, Contention, ConversionFailure, InterProcessReadWriteLock,
+    LostReason, ReadGuard, WriteGuard,
 };
 use zookeeper_test_server::{Cut, Match, Op, Server};
 
@@ -228,7 +228,9 @@ async fn readers_that_wait_together_share_a_node() {
     until(&server, "their node", |view| view.children(DIRECTORY).len() == 2).await;
     let late = within("the end of the time", lock.read_lock().acquire(Duration::from_secs(1))).await;
     match late.unwrap_err() {
-        AcquireError::TimedOut { ahead, first, .. } => assert_eq!((ahead, first), (1, Some(writer.node()))),
+        AcquireError::TimedOut { contention: Contention { ahead, first, .. }, .. } => {
+            assert_eq!((ahead, first), (1, Some(writer.node())));
+        }
         error => panic!("{error}"),
     }
     let next = tokio::spawn(read_write::lock(&other).write_lock().lock());

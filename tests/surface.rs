@@ -24,25 +24,25 @@ use test_support::{SOON, within};
 use tokio::net::TcpListener;
 use zookeeper_recipes::{
     Acl, AcquireError, Acquisition, AnyGuard, AtomicLongError, BuildError, CachedAtomicLong, Client,
-    ClientBuilder, ConnectError, ConnectionState, ConversionError, ConversionFailure, Dialect,
-    DistributedAtomicLong, DistributedAtomicLongBuilder, DrainError, FenceGate, FencingToken, Guard,
-    HoldWatch, Holding, InspectError, InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock,
+    ClientBuilder, ConnectError, ConnectionState, Contention, ConversionError, ConversionFailure, Dialect,
+    DistributedAtomicLong, DistributedAtomicLongBuilder, DrainError, ErrorKind, FenceGate, FencingToken,
+    Guard, HoldWatch, Holding, InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock,
     InterProcessMultiLock, InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock,
     InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessSemaphore,
     InterProcessSemaphoreBuilder, InterProcessWriteLock, InvalidPath, LeaseMargin, LocalHolder, LockGuard,
     LockPath, LockState, Lost, LostReason, MultiLockGuard, NodeData, NodePath, NodeVersion, OnceBuilder,
     OnceError, OnceOutcome, OnceRecord, OnceRun, ParentNodes, ParseTokenError, Permissions, QueuedLock,
-    ReadError, ReadGuard, ReadToken, ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure,
-    ServerFailureKind, ServerFailures, SetPermitsError, StaleToken, StateWatch, Token, Transaction,
-    TransactionError, TryLockError, WriteGuard, mode, once,
+    ReadGuard, ReadToken, ReleaseError, RetryPolicy, SemaphorePermit, ServerFailure, ServerFailureKind,
+    ServerFailures, StaleToken, StateWatch, Token, Transaction, TransactionError, TryLockError, WriteGuard,
+    mode, once,
 };
-use zookeeper_recipes::{BreakError, Contender, ContenderKind, Identity};
+use zookeeper_recipes::{Contender, ContenderKind, Identity};
 use zookeeper_recipes::{
     GroupMember, GroupWatch, PersistentNode, PersistentNodeBuilder, PersistentNodeError, PersistentNodeState,
 };
 use zookeeper_recipes::{
-    LeadError, LeaderLatch, LeaderLatchBuilder, LeaderSelector, LeaderSelectorBuilder, Leadership,
-    LeadershipState, Participant,
+    LeaderLatch, LeaderLatchBuilder, LeaderSelector, LeaderSelectorBuilder, Leadership, LeadershipState,
+    Participant,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -95,7 +95,10 @@ fn types_go_anywhere() {
     all!(free: LeaderSelector, LeaderSelectorBuilder);
     all!(cloned: LeaderLatch, LeaderLatchBuilder, Leadership, LeaderSelector, LeaderSelectorBuilder);
     all!(copied: LeadershipState);
-    all!(error: InspectError, LeadError, SetPermitsError);
+    all!(error: zookeeper_recipes::Error);
+    all!(free: Contention, ErrorKind);
+    all!(cloned: Contention);
+    all!(copied: ErrorKind);
     all!(free: Acl, LockPath, NodePath);
     all!(free: HoldWatch, Holding, StateWatch<ConnectionState>, StateWatch<LeadershipState>);
     all!(cloned: HoldWatch, Holding, StateWatch<ConnectionState>);
@@ -105,14 +108,14 @@ fn types_go_anywhere() {
     all!(free: ParentNodes, Permissions, LeaseMargin, Dialect, ServerFailureKind);
     all!(copied: ParentNodes, Permissions, LeaseMargin, Dialect);
     all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
-    all!(error: AcquireError, BuildError, ConnectError, DrainError, InvalidPath, Lost, ReleaseError, RevokeError);
+    all!(error: AcquireError, BuildError, ConnectError, DrainError, InvalidPath, Lost, ReleaseError);
     all!(error: ParseTokenError);
     all!(free: Box<dyn Guard>);
-    all!(error: AtomicLongError, TransactionError, ReadError, OnceError, TryLockError, StaleToken);
+    all!(error: AtomicLongError, TransactionError, OnceError, TryLockError, StaleToken);
     all!(free: Contender, ContenderKind, Identity);
     all!(cloned: Contender, Identity);
     all!(copied: ContenderKind);
-    all!(error: BreakError, PersistentNodeError);
+    all!(error: PersistentNodeError);
     all!(borrowed: Transaction<'static>);
     all!(free: PersistentNode, PersistentNodeBuilder, PersistentNodeState, GroupMember, GroupWatch);
     all!(copied: PersistentNodeState);
@@ -281,7 +284,9 @@ async fn a_timeout_says_where_this_process_holds_the_lock() {
     let line = line!() + 1;
     let guard = within("the grant", mutex.lock()).await.unwrap();
     let error = timed_out(|timeout| mutex.acquire(timeout)).await;
-    let AcquireError::TimedOut { holder: Some(holder), .. } = &error else { panic!("{error}") };
+    let AcquireError::TimedOut { contention: Contention { holder: Some(holder), .. }, .. } = &error else {
+        panic!("{error}")
+    };
     assert_eq!((holder.location().file(), holder.location().line()), (file!(), line));
     assert!(error.to_string().contains(&format!("{}:{line}", file!())), "{error}");
     assert!(holder.held_for() > Duration::ZERO);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, BuildError, Client, InspectError, InterProcessFairLock, InterProcessMutex,
+    AcquireError, AnyGuard, BuildError, Client, Error, InterProcessFairLock, InterProcessMutex,
     InterProcessReadWriteLock, NodePath,
 };
 
@@ -47,7 +47,7 @@ impl ProductLock {
     }
 
     /// Returns the nodes in the lock's queue, in order.
-    pub(crate) async fn participants(&self) -> Result<Vec<NodePath>, InspectError> {
+    pub(crate) async fn participants(&self) -> Result<Vec<NodePath>, Error> {
         match self {
             Self::Mutex(lock) => lock.participants().await,
             Self::Fair(lock) => lock.participants().await,

@@ -9,7 +9,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::{
-    AcquireError, Acquired, Acquisition, AnyGuard, Busy, Client, LockState, OrBusy, ReleaseError, Token,
+    AcquireError, Acquired, Acquisition, AnyGuard, Busy, Client, ErrorKind, LockState, OrBusy, ReleaseError,
+    Token,
 };
 
 use crate::common::worker::{Commands, close, send};
@@ -108,7 +109,7 @@ async fn in_time<G>(
     time_left: impl Fn() -> Duration,
 ) -> Result<Acquisition<G>, AcquireError> {
     match acquired.await {
-        Err(AcquireError::Connection { .. }) if time_left().is_zero() => Ok(Busy),
+        Err(error) if error.kind() == Some(ErrorKind::Connection) && time_left().is_zero() => Ok(Busy),
         acquired => acquired.or_busy(),
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use zookeeper_recipes::{
-    AnyGuard, FencingToken, LeaderSelector, Leadership, LockState, Lost, MultiLockGuard, NodeData, ReadError,
-    ReadGuard, ReleaseError, SemaphorePermit, Token, Transaction, WriteGuard,
+    AnyGuard, FencingToken, LeaderSelector, Leadership, LockState, Lost, MultiLockGuard, NodeData, ReadGuard,
+    ReleaseError, SemaphorePermit, Token, Transaction, TransactionError, WriteGuard,
 };
 
 use crate::check::exclusion::{Guard, Share};
@@ -79,7 +79,7 @@ impl Held {
         })
     }
 
-    pub async fn get_data(&self, path: &str) -> Option<Result<Option<NodeData>, ReadError>> {
+    pub async fn get_data(&self, path: &str) -> Option<Result<Option<NodeData>, TransactionError>> {
         Some(each!(self, guard => guard.get_data(path).await, other => match other {
             Held::Term(term) => term.get_data(path).await,
             _ => return None,

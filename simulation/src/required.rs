@@ -33,14 +33,30 @@ pub struct Variants {
     /// The text in which the enum is declared: it is non-exhaustive, so no match outside of its crate shows what is
     /// missing here.
     pub source: &'static str,
+    /// Those of the enum itself.
     pub rows: &'static [(&'static str, When)],
+    /// Those of [`ErrorKind`](zookeeper_recipes::ErrorKind), if a request that failed is one of its variants, or it is
+    /// that enum.
+    pub kinds: &'static [(&'static str, When)],
+}
+
+impl Variants {
+    fn rows(&self) -> impl Iterator<Item = (String, When)> {
+        let rows = self.rows.iter().chain(self.kinds);
+        rows.map(|(variant, when)| (format!("{} {variant}", self.word), *when))
+    }
 }
 
 const OPTION: &str = "the options of worlds are valid";
 const AUTH: &str = "no world has credentials";
 const FOREIGN: &str = "no other program's nodes are at the paths of worlds";
 const REFUSED: &str = "what servers of worlds refuse is access, to most requests by other names";
-const CHOSEN: &str = "worlds break and ask by the lock at which they have looked";
+const NO_LIMIT: &str = "only semaphores have a limit";
+const READS: &str = "a transaction reads nothing";
+const WRITES: &str = "a read writes nothing";
+const ENDS: &str = "the loss of the lock is told instead";
+const WAITS: &str = "a participant goes on waiting";
+const LED: &str = "most participants wait for an attempt that was made before access was denied";
 const LARGE: &str = "no world is as large as that";
 
 pub const VARIANTS: &[Variants] = &[
@@ -58,6 +74,7 @@ pub const VARIANTS: &[Variants] = &[
             ("GivenUp", Rare),
             ("NotConverted", Free("it takes refusals of both nodes of a conversion")),
         ],
+        kinds: &[],
     },
     Variants {
         word: "refused",
@@ -65,24 +82,26 @@ pub const VARIANTS: &[Variants] = &[
         source: include_str!("../../src/error/acquire.rs"),
         rows: &[
             ("TimedOut", Common),
-            ("Connection", Common),
-            ("NoAuth", Common),
             ("Orphaned", Common),
-            ("MixedRecipes", Never(FOREIGN)),
-            ("SequenceExhausted", Never(LARGE)),
             ("TooManyWaiters", Never(LARGE)),
             ("TooManyWatches", Never(LARGE)),
             ("NodeDeleted", Rare),
             ("LeaseOver", Rare),
             ("InvalidLease", Never(OPTION)),
-            ("Rejected", Common),
             ("TooManyPermits", Common),
             ("TooManyAtOnce", Never(OPTION)),
             ("ZeroPermits", Never(OPTION)),
-            ("LimitMismatch", Rare),
-            ("InvalidLimit", Never(OPTION)),
+        ],
+        kinds: &[
+            ("Connection", Common),
+            ("NoAuth", Common),
+            ("Rejected", Common),
             ("AuthFailed", Never(AUTH)),
             ("Closed", Common),
+            ("MixedRecipes", Never(FOREIGN)),
+            ("SequenceExhausted", Never(LARGE)),
+            ("LimitMismatch", Rare),
+            ("InvalidLimit", Never(OPTION)),
         ],
     },
     Variants {
@@ -90,6 +109,7 @@ pub const VARIANTS: &[Variants] = &[
         name: "TryLockError",
         source: include_str!("../../src/error/acquire.rs"),
         rows: &[("WouldBlock", Common), ("Acquire", Never("the variant inside is what counts"))],
+        kinds: &[],
     },
     Variants {
         word: "not released",
@@ -104,6 +124,7 @@ pub const VARIANTS: &[Variants] = &[
                 Never("only close and drain return it, which worlds ask when all is healed"),
             ),
         ],
+        kinds: &[],
     },
     Variants {
         word: "not upgraded",
@@ -113,8 +134,17 @@ pub const VARIANTS: &[Variants] = &[
             ("WouldDeadlock", Never("worlds upgrade by `try_upgrade`, which does not wait")),
             ("Contended", Common),
             ("Lost", Rare),
+        ],
+        kinds: &[
+            ("Connection", Never(ENDS)),
+            ("NoAuth", Rare),
+            ("Rejected", Free(REFUSED)),
+            ("AuthFailed", Never(AUTH)),
+            ("Closed", Never(ENDS)),
             ("MixedRecipes", Never(FOREIGN)),
-            ("Rejected", Rare),
+            ("SequenceExhausted", Never(LARGE)),
+            ("LimitMismatch", Never(NO_LIMIT)),
+            ("InvalidLimit", Never(NO_LIMIT)),
         ],
     },
     Variants {
@@ -128,6 +158,16 @@ pub const VARIANTS: &[Variants] = &[
             ("InvalidPath", Never(OPTION)),
             ("TooLarge", Never(LARGE)),
         ],
+        kinds: &[
+            ("Connection", Never(READS)),
+            ("NoAuth", Never(READS)),
+            ("AuthFailed", Never(READS)),
+            ("Closed", Never(READS)),
+            ("MixedRecipes", Never(READS)),
+            ("SequenceExhausted", Never(READS)),
+            ("LimitMismatch", Never(READS)),
+            ("InvalidLimit", Never(READS)),
+        ],
     },
     Variants {
         word: "no job",
@@ -136,64 +176,113 @@ pub const VARIANTS: &[Variants] = &[
         rows: &[
             ("Build", Never(OPTION)),
             ("Acquire", Rare),
-            ("Read", Common),
             ("Lost", Rare),
             ("Failed", Rare),
             ("NotRecorded", Rare),
             ("Unknown", Rare),
         ],
+        kinds: &[
+            ("Connection", Common),
+            ("NoAuth", Free("it takes a denial that meets a look at the record")),
+            ("Rejected", Free(REFUSED)),
+            ("AuthFailed", Never(AUTH)),
+            ("Closed", Rare),
+            ("MixedRecipes", Never(FOREIGN)),
+            ("SequenceExhausted", Never(LARGE)),
+            ("LimitMismatch", Never(NO_LIMIT)),
+            ("InvalidLimit", Never(NO_LIMIT)),
+        ],
     },
     Variants {
         word: "does not lead",
-        name: "LeadError",
-        source: include_str!("../../src/error/lead.rs"),
-        rows: &[("Left", Free("callers close a latch when they do not wait at it")), ("Acquire", Rare)],
+        name: "AcquireError",
+        source: include_str!("../../src/error/acquire.rs"),
+        rows: &[
+            ("TimedOut", Never(WAITS)),
+            ("Orphaned", Free("it takes a latch and a refusal to delete its node")),
+            ("TooManyWaiters", Never(LARGE)),
+            ("TooManyWatches", Never(LARGE)),
+            ("NodeDeleted", Never(WAITS)),
+            ("LeaseOver", Never(WAITS)),
+            ("InvalidLease", Never(OPTION)),
+            ("TooManyPermits", Never(NO_LIMIT)),
+            ("TooManyAtOnce", Never(NO_LIMIT)),
+            ("ZeroPermits", Never(NO_LIMIT)),
+        ],
+        kinds: &[
+            ("Connection", Never(WAITS)),
+            ("NoAuth", Free(LED)),
+            ("Rejected", Free(REFUSED)),
+            ("AuthFailed", Never(AUTH)),
+            ("Closed", Rare),
+            ("MixedRecipes", Never(FOREIGN)),
+            ("SequenceExhausted", Never(LARGE)),
+            ("LimitMismatch", Never(NO_LIMIT)),
+            ("InvalidLimit", Never(NO_LIMIT)),
+        ],
     },
     Variants {
         word: "not counted",
         name: "AtomicLongError",
         source: include_str!("../../src/error/atomic.rs"),
         rows: &[
-            ("Connection", Rare),
             ("Unknown", Rare),
             ("Contended", Rare),
             ("Overflow", Never(LARGE)),
             ("NotACounter", Never(FOREIGN)),
             ("NotPersistent", Never(FOREIGN)),
             ("VersionsUsedUp", Never(LARGE)),
+            ("Mutex", Rare),
+        ],
+        kinds: &[
+            ("Connection", Rare),
             ("NoAuth", Rare),
             ("Rejected", Free(REFUSED)),
-            ("Mutex", Rare),
             ("AuthFailed", Never(AUTH)),
             ("Closed", Common),
+            ("MixedRecipes", Never(FOREIGN)),
+            ("SequenceExhausted", Never(LARGE)),
+            ("LimitMismatch", Never(NO_LIMIT)),
+            ("InvalidLimit", Never(NO_LIMIT)),
         ],
     },
     Variants {
         word: "not read",
-        name: "ReadError",
-        source: include_str!("../../src/error/read.rs"),
+        name: "TransactionError",
+        source: include_str!("../../src/error/transaction.rs"),
         rows: &[
             ("Lost", Free("guards are read while they are held")),
+            ("Rejected", Free(REFUSED)),
+            ("Unknown", Never(WRITES)),
             ("InvalidPath", Never(OPTION)),
+            ("TooLarge", Never(WRITES)),
+        ],
+        kinds: &[
             ("Connection", Rare),
             ("NoAuth", Free("no world denies access to data")),
-            ("Rejected", Free(REFUSED)),
+            ("AuthFailed", Never(AUTH)),
+            ("Closed", Never(ENDS)),
+            ("MixedRecipes", Never(FOREIGN)),
+            ("SequenceExhausted", Never(LARGE)),
+            ("LimitMismatch", Never(NO_LIMIT)),
+            ("InvalidLimit", Never(NO_LIMIT)),
         ],
     },
     Variants {
         word: "participants",
-        name: "InspectError",
-        source: include_str!("../../src/error/inspect.rs"),
-        rows: &[
+        name: "ErrorKind",
+        source: include_str!("../../src/error/request.rs"),
+        rows: &[],
+        kinds: &[
             ("Connection", Rare),
             ("NoAuth", Common),
+            ("Rejected", Free(REFUSED)),
+            ("AuthFailed", Never(AUTH)),
+            ("Closed", Common),
             ("MixedRecipes", Never(FOREIGN)),
             ("SequenceExhausted", Never(LARGE)),
             ("LimitMismatch", Free("a look meets the moment at which a limit is changed")),
             ("InvalidLimit", Never(OPTION)),
-            ("Rejected", Free(REFUSED)),
-            ("AuthFailed", Never(AUTH)),
-            ("Closed", Common),
         ],
     },
     Variants {
@@ -202,50 +291,70 @@ pub const VARIANTS: &[Variants] = &[
         source: include_str!("../../src/error/persistent_node.rs"),
         rows: &[
             ("TimedOut", Common),
+            ("DataTooLarge", Never(LARGE)),
+            ("NotConfirmed", Free("its calls wait for the servers")),
+        ],
+        kinds: &[
             ("Connection", Free("its calls wait for the servers")),
             ("NoAuth", Rare),
             ("Rejected", Free(REFUSED)),
-            ("DataTooLarge", Never(LARGE)),
-            ("NotConfirmed", Free("its calls wait for the servers")),
             ("AuthFailed", Never(AUTH)),
             ("Closed", Rare),
+            ("MixedRecipes", Never(FOREIGN)),
+            ("SequenceExhausted", Never(LARGE)),
+            ("LimitMismatch", Never(NO_LIMIT)),
+            ("InvalidLimit", Never(NO_LIMIT)),
         ],
     },
     Variants {
         word: "not broken",
-        name: "BreakError",
-        source: include_str!("../../src/error/break_lock.rs"),
-        rows: &[
-            ("OtherLock", Never(CHOSEN)),
-            ("NoAuth", Rare),
-            ("Refused", Free(REFUSED)),
-            ("Connection", Rare),
-            ("Closed", Rare),
-        ],
-    },
-    Variants {
-        word: "not asked to stop",
-        name: "RevokeError",
-        source: include_str!("../../src/error/revoke.rs"),
-        rows: &[
-            ("InvalidPath", Never(CHOSEN)),
-            ("Connection", Rare),
-            ("Refused", Free(REFUSED)),
-            ("Closed", Rare),
-        ],
-    },
-    Variants {
-        word: "not resized",
-        name: "SetPermitsError",
-        source: include_str!("../../src/error/set_permits.rs"),
-        rows: &[
-            ("ZeroPermits", Never(OPTION)),
-            ("TooManyPermits", Never(OPTION)),
+        name: "ErrorKind",
+        source: include_str!("../../src/error/request.rs"),
+        rows: &[],
+        kinds: &[
             ("Connection", Rare),
             ("NoAuth", Rare),
             ("Rejected", Free(REFUSED)),
             ("AuthFailed", Never(AUTH)),
             ("Closed", Rare),
+            ("MixedRecipes", Never(FOREIGN)),
+            ("SequenceExhausted", Never(LARGE)),
+            ("LimitMismatch", Never(NO_LIMIT)),
+            ("InvalidLimit", Never(NO_LIMIT)),
+        ],
+    },
+    Variants {
+        word: "not asked to stop",
+        name: "ErrorKind",
+        source: include_str!("../../src/error/request.rs"),
+        rows: &[],
+        kinds: &[
+            ("Connection", Rare),
+            ("NoAuth", Free(REFUSED)),
+            ("Rejected", Free(REFUSED)),
+            ("AuthFailed", Never(AUTH)),
+            ("Closed", Rare),
+            ("MixedRecipes", Never(FOREIGN)),
+            ("SequenceExhausted", Never(LARGE)),
+            ("LimitMismatch", Never(NO_LIMIT)),
+            ("InvalidLimit", Never(NO_LIMIT)),
+        ],
+    },
+    Variants {
+        word: "not resized",
+        name: "ErrorKind",
+        source: include_str!("../../src/error/request.rs"),
+        rows: &[],
+        kinds: &[
+            ("Connection", Rare),
+            ("NoAuth", Rare),
+            ("Rejected", Free(REFUSED)),
+            ("AuthFailed", Never(AUTH)),
+            ("Closed", Rare),
+            ("MixedRecipes", Never(FOREIGN)),
+            ("SequenceExhausted", Never(LARGE)),
+            ("LimitMismatch", Never(NO_LIMIT)),
+            ("InvalidLimit", Never(OPTION)),
         ],
     },
     Variants {
@@ -253,6 +362,7 @@ pub const VARIANTS: &[Variants] = &[
         name: "DrainError",
         source: include_str!("../../src/error/drain.rs"),
         rows: &[("StillHeld", Common), ("NotClosed", Rare)],
+        kinds: &[],
     },
     Variants {
         word: "not connected",
@@ -269,6 +379,7 @@ pub const VARIANTS: &[Variants] = &[
             ("InvalidTls", Never(AUTH)),
             ("Setup", Never("worlds start no thread that the system could refuse")),
         ],
+        kinds: &[],
     },
 ];
 
@@ -371,9 +482,7 @@ pub fn missing(sum: &Sum) -> Vec<String> {
         Rare => sum.worlds >= RARE,
         Free(_) | Never(_) => false,
     };
-    let errors = VARIANTS
-        .iter()
-        .flat_map(|of| of.rows.iter().map(|(variant, when)| (format!("{} {variant}", of.word), *when)));
+    let errors = VARIANTS.iter().flat_map(Variants::rows);
     let others = OTHERS.iter().map(|(name, when)| ((*name).to_owned(), *when));
     let sometimes =
         errors.chain(others).filter(|(name, when)| is_due(*when) && !sum.sometimes.contains_key(name));
@@ -383,10 +492,8 @@ pub fn missing(sum: &Sum) -> Vec<String> {
 
 /// Returns the rows of a run that no world should have, or that are in no table.
 pub fn unknown(sum: &Sum) -> Vec<String> {
-    let never = VARIANTS.iter().flat_map(|of| {
-        let rows = of.rows.iter().filter(|(_, when)| matches!(when, Never(_)));
-        rows.map(|(variant, _)| format!("{} {variant}", of.word))
-    });
+    let never = VARIANTS.iter().flat_map(Variants::rows);
+    let never = never.filter(|(_, when)| matches!(when, Never(_))).map(|(name, _)| name);
     let faults = sum.faults.keys().filter(|name| !faults::ALL.contains(&name.as_str()));
     never.filter(|name| sum.sometimes.contains_key(name)).chain(faults.cloned()).collect()
 }
@@ -407,9 +514,20 @@ mod tests {
 
     #[test]
     fn every_variant_of_every_error_has_a_row() {
+        let kinds = declared(include_str!("../../src/error/request.rs"), "ErrorKind");
+        let names = |rows: &[(&'static str, When)]| rows.iter().map(|(row, _)| *row).collect::<Vec<_>>();
         for of in VARIANTS {
-            let rows: Vec<&str> = of.rows.iter().map(|(variant, _)| *variant).collect();
-            assert_eq!(declared(of.source, of.name), rows, "{}", of.name);
+            let (rows, of_kinds) = (names(of.rows), names(of.kinds));
+            let mut own = declared(of.source, of.name);
+            let all = own.len();
+            own.retain(|variant| variant != "Request");
+            let has_kinds = own.len() < all || of.name == "ErrorKind";
+            if of.name != "ErrorKind" {
+                assert_eq!(own, rows, "{}", of.name);
+            }
+            // A kind of the name of a variant has one row.
+            let expected = kinds.iter().filter(|kind| has_kinds && !rows.contains(&kind.as_str()));
+            assert!(expected.eq(of_kinds), "{}: {}", of.word, of.name);
         }
     }
 
@@ -426,9 +544,7 @@ mod tests {
             assert!(plain(fault).starts_with(row), "{fault:?} is not {row:?}");
         }
         let demanded = |name: &&str| {
-            let of = VARIANTS.iter().flat_map(|of| {
-                of.rows.iter().map(|(variant, when)| (format!("{} {variant}", of.word), *when))
-            });
+            let of = VARIANTS.iter().flat_map(Variants::rows);
             let others = OTHERS.iter().map(|(name, when)| ((*name).to_owned(), *when));
             let has = |when| matches!(when, Common | Rare);
             let fault = name.strip_prefix("fault: ").is_some_and(|name| faults::ALL.contains(&name));
@@ -444,10 +560,8 @@ mod tests {
 
     fn full(worlds: u64) -> Sum {
         let mut sum = Sum { worlds, ..Sum::from_seed(1) };
-        for of in VARIANTS {
-            let rows = of.rows.iter().filter(|(_, when)| !matches!(when, Never(_)));
-            sum.sometimes.extend(rows.map(|(variant, _)| (format!("{} {variant}", of.word), 1)));
-        }
+        let rows = VARIANTS.iter().flat_map(Variants::rows).filter(|(_, when)| !matches!(when, Never(_)));
+        sum.sometimes.extend(rows.map(|(name, _)| (name, 1)));
         sum.sometimes.extend(OTHERS.iter().map(|(name, _)| ((*name).to_owned(), 1)));
         sum.faults.extend(faults::ALL.iter().map(|name| ((*name).to_owned(), 1)));
         sum

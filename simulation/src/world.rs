@@ -59,6 +59,8 @@ pub struct Report {
 /// What a value is for developers, without what is in it: the variant of an enum.
 pub fn variant(value: &dyn std::fmt::Debug) -> String {
     let text = format!("{value:?}");
+    // The kind of a request that failed, in an enum of what else may happen.
+    let text = text.split_once("::Request(").map_or(&*text, |(_, request)| request);
     let name = text.split(['(', '{', ' ', '\"']).next().unwrap_or_default();
     // Errors say what type they are, too.
     name.rsplit(':').next().unwrap_or_default().to_owned()

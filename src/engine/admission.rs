@@ -46,7 +46,7 @@ pub(crate) async fn enter(
                     Ok(Notice::Busy(in_the_way)) => in_the_way,
                     // `Look` comes only if this wait was replaced or given up, so not while this listens. An
                     // error means that the client has ended.
-                    Ok(_) | Err(_) => return Err(path_lock.client().why_ended(path_lock.path()).into()),
+                    Ok(_) | Err(_) => return Err(path_lock.ended().into()),
                 }
             }
         };
@@ -67,7 +67,7 @@ pub(crate) async fn enter(
 async fn seen_ahead(path_lock: &Arc<PathLock>, kind: Kind) -> Result<Option<Ahead>, TryLockError> {
     let session = match path_lock.client().session().await {
         Ok(session) => session,
-        Err(no_session) => return Err(no_session.into_error(path_lock.path()).into()),
+        Err(no_session) => return Err(path_lock.failed(no_session).into()),
     };
     Ok(look_before_try(path_lock, &session, kind).await.ahead())
 }

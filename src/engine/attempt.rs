@@ -19,7 +19,7 @@ use crate::engine::admission::enter;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::look::{
-    InTheWay, Subject, in_the_way, look_before_try, no_auth, orphaned, refused_in, unusable_directory,
+    InTheWay, Subject, error_of, in_the_way, look_before_try, orphaned, refused_in, unusable_directory,
 };
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, PathLock};
@@ -29,7 +29,7 @@ use crate::engine::requests::{self, UnderWay};
 use crate::engine::seat::Seat;
 use crate::engine::shared_queue::Place;
 use crate::engine::stop::{Stop, Stopped};
-use crate::error::{AcquireError, TryLockError};
+use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans,
     OwnPredecessor, PauseReason,
@@ -294,7 +294,7 @@ impl Attempt {
                 // First: if the caller left while this waited for a place, no node is to be created.
                 end = stop.wait() => Err(End::from(end)),
                 session = path_lock.client().session() => {
-                    session.map_err(|none| End::Denied(none.into_error(path_lock.path()).into()))
+                    session.map_err(|none| End::from(path_lock.failed(none)))
                 }
             };
             let session = match session {
@@ -659,20 +659,22 @@ impl Attempt {
                     None => End::Again,
                 };
             }
-            NoGrant::Unusable(unusable) => unusable_directory(&self.path_lock, unusable.clone()).into(),
+            NoGrant::Unusable(unusable) => {
+                AcquireError::from(unusable_directory(&self.path_lock, unusable.clone()))
+            }
             NoGrant::TooManyWatches => AcquireError::TooManyWatches { path: path() },
             NoGrant::NodeDeleted { times } => AcquireError::NodeDeleted { path: path(), times: *times },
-            NoGrant::KeptFailing(failure) => {
-                AcquireError::Connection { path: path(), source: Arc::clone(&failure.cause) }
-            }
+            NoGrant::KeptFailing(failure) => self.path_lock.failed(failure.unanswered()),
             NoGrant::Refused(failure) => match failure.kind {
-                FailureKind::Refused(Refusal::NoAuth) => {
-                    no_auth(&self.path_lock, std::mem::take(&mut here.subject)).into()
-                }
                 // A sequential create with a fresh id: the sequence numbers are used up, since ZooKeeper does
                 // not go beyond the largest.
-                FailureKind::Refused(Refusal::NodeExists) => AcquireError::SequenceExhausted { path: path() },
-                _ => AcquireError::Rejected { path: path(), source: Arc::clone(&failure.cause) },
+                FailureKind::Refused(Refusal::NodeExists) => {
+                    self.path_lock.failed(RequestFailure::SequenceExhausted)
+                }
+                _ => {
+                    let subject = (self.path_lock.path(), std::mem::take(&mut here.subject));
+                    error_of(&self.path_lock, Purpose::Lock, subject, failure.refused()).into()
+                }
             },
         })
     }

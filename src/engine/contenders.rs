@@ -9,13 +9,11 @@ use zookeeper_client as zk;
 
 use crate::contender::{Contender, ContenderKind};
 use crate::engine::limit;
-use crate::engine::look::{Subject, error_of, no_auth_in, usable_queue};
+use crate::engine::look::{Subject, error_of, unseen, usable_queue};
 use crate::engine::node_contender::{contender, kind_of};
 use crate::engine::path_lock::PathLock;
-use crate::error::{BreakError, InspectError};
+use crate::error::{Error, Purpose, RequestFailure};
 use crate::path::LockPath;
-use crate::protocol::failure::{FailureKind, Refusal};
-use crate::session::ask::Unanswered;
 use crate::session::log;
 
 /// How many nodes are read at a time: a long queue does not put itself before the heartbeat
@@ -31,14 +29,14 @@ const MOST_LOOKS: u32 = 5;
 struct WrittenAgain;
 
 /// Returns the contenders of a lock in order.
-pub(crate) async fn queue(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, InspectError> {
+pub(crate) async fn queue(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, Error> {
     let Some(queue) = usable_queue(path_lock).await? else { return Ok(Vec::new()) };
     let names = queue.contenders().map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)));
     read_all(path_lock, path_lock.path(), names.collect()).await
 }
 
 /// Returns the contenders that hold a lock: of a semaphore those with permits.
-pub(crate) async fn holders(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, InspectError> {
+pub(crate) async fn holders(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, Error> {
     if let Some(semaphore) = &path_lock.options().semaphore {
         let leases = limit::participants(path_lock, semaphore).await?;
         let names = leases.iter().map(|node| (node.name().to_owned(), ContenderKind::Permit));
@@ -50,7 +48,7 @@ pub(crate) async fn holders(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>,
 }
 
 /// Returns how many contenders a lock has, those that hold it included.
-pub(crate) async fn count(path_lock: &Arc<PathLock>) -> Result<usize, InspectError> {
+pub(crate) async fn count(path_lock: &Arc<PathLock>) -> Result<usize, Error> {
     Ok(usable_queue(path_lock).await?.map_or(0, |queue| queue.contenders().count()))
 }
 
@@ -59,7 +57,7 @@ async fn read_all(
     path_lock: &Arc<PathLock>,
     directory: &LockPath,
     names: Vec<(String, ContenderKind)>,
-) -> Result<Vec<Contender>, InspectError> {
+) -> Result<Vec<Contender>, Error> {
     let mut contenders = Vec::with_capacity(names.len());
     for some in names.chunks(READ_AT_ONCE) {
         let read = path_lock.client().ask(|session, handle| async move {
@@ -88,8 +86,11 @@ async fn read_all(
         match read.await {
             Ok(Ok(mut read)) => contenders.append(&mut read),
             // Not left out: it may be the holder.
-            Ok(Err(unreadable)) => return Err(no_auth_in(path_lock, directory, Subject::Node(unreadable))),
-            Err(why) => return Err(error_of(path_lock, directory, Subject::Directory, why)),
+            Ok(Err(unreadable)) => {
+                let subject = (directory, Subject::Node(unreadable));
+                return Err(error_of(path_lock, Purpose::Look, subject, RequestFailure::NoAuth));
+            }
+            Err(why) => return Err(unseen(path_lock, directory, why)),
         }
     }
     Ok(contenders)
@@ -105,12 +106,14 @@ enum Deleted {
 }
 
 /// Deletes the node of a contender. Returns whether it existed.
-pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender) -> Result<bool, BreakError> {
-    let (path, node) = (path_lock.path().user().to_owned(), contender.node().clone());
+pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender) -> Result<bool, Error> {
+    let node = contender.node();
     let leases = path_lock.options().semaphore.as_ref().map(|semaphore| &semaphore.leases);
     let directory = [Some(path_lock.path()), leases];
     let directory = directory.into_iter().flatten().find(|one| one.whole() == node.lock_path());
-    let Some(directory) = directory else { return Err(BreakError::OtherLock { path, node }) };
+    let Some(directory) = directory else {
+        return Err(not_broken(path_lock, contender, RequestFailure::OtherLock));
+    };
     let server = &directory.child(node.name());
     // Of a deletion without an answer: then it is gone, and existed.
     let was_there = &AtomicBool::new(false);
@@ -131,9 +134,9 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
                 Err(error) => Err(error),
             }
         });
-        match deleted.await.map_err(|why| break_error(path_lock, contender, why))? {
+        match deleted.await.map_err(|why| not_broken(path_lock, contender, why))? {
             Deleted::Done => {
-                let (path, node) = (path.as_str(), node.as_str());
+                let (path, node) = (path_lock.path().user(), node.as_str());
                 log::warn!(path, node, owner = %contender, "a contender's node was deleted by `break_lock`");
                 return Ok(true);
             }
@@ -142,7 +145,7 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
             Deleted::Written => {}
         }
     }
-    Err(BreakError::Connection { path, node, source: Arc::new(WrittenAgain) })
+    Err(not_broken(path_lock, contender, RequestFailure::Connection(Arc::new(WrittenAgain))))
 }
 
 /// Returns whether a node is that of the contender: names of other makers may come back in a directory that was
@@ -152,21 +155,11 @@ fn is_of(contender: &Contender, stat: &zk::Stat) -> bool {
     stat.ephemeral_owner == known.session && stat.czxid == known.czxid
 }
 
-fn break_error(
+/// Returns the error of a deletion.
+pub(crate) fn not_broken(
     path_lock: &PathLock,
     contender: &Contender,
-    why: Unanswered<crate::session::core::NoSession>,
-) -> BreakError {
-    let (path, node) = (path_lock.path().user().to_owned(), contender.node().clone());
-    match why {
-        Unanswered::NoSession(no_session) => match no_session.into_error(path_lock.path()) {
-            InspectError::Connection { source, .. } => BreakError::Connection { path, node, source },
-            _ => BreakError::Closed { path, node },
-        },
-        Unanswered::Refused(failure) if failure.kind == FailureKind::Refused(Refusal::NoAuth) => {
-            BreakError::NoAuth { path, node }
-        }
-        Unanswered::Refused(failure) => BreakError::Refused { path, node, source: failure.cause },
-        Unanswered::GaveUp(failure) => BreakError::Connection { path, node, source: failure.cause },
-    }
+    why: impl Into<RequestFailure>,
+) -> Error {
+    path_lock.error(Purpose::Deletion, why).at(contender.node())
 }

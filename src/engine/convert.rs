@@ -17,10 +17,9 @@ use crate::engine::look::unusable_directory;
 use crate::engine::observe;
 use crate::engine::path_lock::PathLock;
 use crate::engine::requests::new_id;
-use crate::error::{ConversionFailure, Lost, LostReason};
+use crate::error::{ConversionFailure, Lost, LostReason, Purpose};
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertStep, Converted, NotConverted};
 use crate::protocol::node_name::Kind;
-use crate::protocol::queue::Unusable;
 use crate::session::cleanup::{Done, Item, Orphan};
 use crate::session::retry::clean_up_pause;
 use crate::session::watches::{WatchUse, changed};
@@ -191,13 +190,8 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
 fn failure_of(path_lock: &PathLock, why: NotConverted) -> ConversionFailure {
     match why {
         NotConverted::Contended => ConversionFailure::Contended,
-        NotConverted::Unusable(Unusable::OtherOrder(name)) => {
-            ConversionFailure::MixedRecipes { node: path_lock.path().user_child(&name) }
-        }
-        NotConverted::Unusable(unusable) => {
-            ConversionFailure::Rejected { source: Arc::new(unusable_directory(path_lock, unusable)) }
-        }
-        NotConverted::Refused(failure) => ConversionFailure::Rejected { source: failure.cause },
+        NotConverted::Unusable(unusable) => unusable_directory(path_lock, unusable).into(),
+        NotConverted::Refused(failure) => path_lock.error(Purpose::Conversion, failure.refused()).into(),
     }
 }
 

@@ -11,14 +11,14 @@ use crate::engine::hold::Hold;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::requests::{make_directories_at, to_library};
 use crate::engine::room;
-use crate::error::{AcquireError, AtomicLongError, Cause};
+use crate::error::{AcquireError, AtomicLongError, Cause, Error, ErrorKind, Purpose, RequestFailure};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::counter::{
     Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, Seen, Unusable, value_of,
 };
-use crate::protocol::failure::{Failure, FailureKind, Refusal};
+use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting, WaitsFor};
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
@@ -68,11 +68,7 @@ impl Counter {
                 Ok(CounterEvent::Read(seen)) => Ok(seen.map_or(0, |seen| seen.value)),
                 Ok(CounterEvent::Unusable(unusable)) => Err(counter.unusable(unusable)),
                 Ok(_) => Err(counter.no_answer()),
-                Err(Unanswered::NoSession(none)) => {
-                    Err(counter.no_session(none.into_error(&counter.path).into()))
-                }
-                Err(Unanswered::Refused(failure)) => Err(counter.refused(failure)),
-                Err(Unanswered::GaveUp(failure)) => Err(counter.connection(failure.cause)),
+                Err(unanswered) => Err(counter.error(unanswered)),
             }
         });
         read.await.unwrap_or_else(|| Err(self.closed()))
@@ -175,14 +171,10 @@ impl Counter {
         }
     }
 
-    fn refused(&self, failure: Failure) -> AtomicLongError {
-        let path = self.user_path();
-        match failure.kind {
-            FailureKind::Refused(Refusal::NoAuth) => {
-                AtomicLongError::NoAuth { path, has_credentials: self.client().has_credentials() }
-            }
-            _ => AtomicLongError::Rejected { path, source: failure.cause },
-        }
+    /// Returns the error of a request that failed.
+    fn error(&self, why: impl Into<RequestFailure>) -> AtomicLongError {
+        let error = Error::new(Purpose::Counter, self.path.user(), why);
+        error.with_credentials(self.client().has_credentials()).into()
     }
 
     /// Returns the error of an answer to another question, which does not come up.
@@ -190,27 +182,18 @@ impl Counter {
         self.unknown(cause(zk::Error::UnexpectedError("an answer to another request".to_owned())))
     }
 
-    fn connection(&self, source: Cause) -> AtomicLongError {
-        AtomicLongError::Connection { path: self.user_path(), source }
-    }
-
     fn unknown(&self, source: Cause) -> AtomicLongError {
         AtomicLongError::Unknown { path: self.user_path(), source }
     }
 
     fn closed(&self) -> AtomicLongError {
-        self.no_session(self.client().why_ended(&self.path).into())
+        self.error(self.client().why_ended())
     }
+}
 
-    /// Returns the error of a call that gets no session.
-    fn no_session(&self, error: AcquireError) -> AtomicLongError {
-        let path = self.user_path();
-        match error {
-            AcquireError::Connection { source, .. } => AtomicLongError::Connection { path, source },
-            AcquireError::AuthFailed { .. } => AtomicLongError::AuthFailed { path },
-            _ => AtomicLongError::Closed { path },
-        }
-    }
+/// Returns whether a failed request for the mutex says nothing about the mutex.
+fn is_of_client(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Connection | ErrorKind::AuthFailed | ErrorKind::Closed)
 }
 
 /// Renews the lease by the answer to a write.
@@ -281,13 +264,14 @@ impl Work {
             CounterOutcome::OutOfTime => Err(match self.waiting.late(IfBusy::Wait, || None) {
                 Late::Busy(_) => AtomicLongError::Contended { path, waited: started.elapsed() },
                 Late::NoAnswer(waits_for) => {
-                    counter.connection(Arc::new(NoAnswer { waits_for, waited: started.elapsed() }))
+                    let why = NoAnswer { waits_for, waited: started.elapsed() };
+                    counter.error(RequestFailure::Connection(Arc::new(why)))
                 }
             }),
             CounterOutcome::Unknown => Err(counter.unknown(self.last_cause())),
             CounterOutcome::Failed => match self.error {
                 Some(error) => Err(error),
-                None => Err(counter.connection(self.last_cause())),
+                None => Err(counter.error(RequestFailure::Connection(self.last_cause()))),
             },
         }
     }
@@ -323,9 +307,8 @@ impl Work {
             Err(AcquireError::TimedOut { .. }) => {
                 Err(AtomicLongError::Contended { path, waited: started.elapsed() })
             }
-            Err(AcquireError::Connection { source, .. }) => Err(counter.connection(source)),
-            Err(error @ (AcquireError::AuthFailed { .. } | AcquireError::Closed { .. })) => {
-                Err(counter.no_session(error))
+            Err(AcquireError::Request(error)) if is_of_client(error.kind()) => {
+                Err(error.for_purpose(Purpose::Counter, &path).into())
             }
             Err(error) => Err(AtomicLongError::Mutex { path, source: Box::new(error) }),
         }
@@ -342,11 +325,11 @@ impl Work {
         let session = match counter.client().session().await {
             Ok(session) => session,
             Err(none) => {
-                let error = counter.no_session(none.into_error(&counter.path).into());
-                if let AtomicLongError::Connection { source, .. } = &error {
+                let why = RequestFailure::from(none);
+                if let RequestFailure::Connection(source) = &why {
                     self.last_failure = Some(Arc::clone(source));
                 }
-                return self.failed(error, false);
+                return self.failed(counter.error(why), false);
             }
         };
         let was_sent = AtomicBool::new(false);
@@ -380,13 +363,13 @@ impl Work {
                 if repetition.in_next_session().await {
                     CounterEvent::Lost
                 } else {
-                    self.failed(counter.connection(source), true)
+                    self.failed(counter.error(RequestFailure::Connection(source)), true)
                 }
             }
             Err(Unanswered::NoSession(SessionGone)) => CounterEvent::NotDone,
-            Err(Unanswered::Refused(failure)) => self.failed(counter.refused(failure), false),
+            Err(Unanswered::Refused(failure)) => self.failed(counter.error(failure.refused()), false),
             Err(Unanswered::GaveUp(failure)) => {
-                let error = counter.connection(Arc::clone(&failure.cause));
+                let error = counter.error(failure.unanswered());
                 let lost = self.without_answer(failure) == CounterEvent::Lost;
                 self.failed(error, lost)
             }

@@ -14,7 +14,7 @@ use crate::engine::hold::Hold;
 use crate::engine::look::{self, Subject};
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::room;
-use crate::error::{AcquireError, InspectError, Lost, LostReason, ReleaseError};
+use crate::error::{AcquireError, Error, Lost, LostReason, Purpose, ReleaseError, RequestFailure};
 use crate::path::NodePath;
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
@@ -128,10 +128,7 @@ impl Participant {
 
 /// Returns the participants in the order of their nodes, at most `most` of them. Those that leave meanwhile
 /// are left out.
-pub(crate) async fn participants(
-    path_lock: &Arc<PathLock>,
-    most: usize,
-) -> Result<Vec<Participant>, InspectError> {
+pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Result<Vec<Participant>, Error> {
     let work = Arc::clone(path_lock);
     let participants = path_lock.client().run_while_polled(async move {
         let nodes = look::participants(&work, None).await?;
@@ -148,11 +145,11 @@ pub(crate) async fn participants(
         }
         Ok(found)
     });
-    participants.await.unwrap_or_else(|| Err(path_lock.client().why_ended(path_lock.path())))
+    participants.await.unwrap_or_else(|| Err(path_lock.error(Purpose::Look, path_lock.client().why_ended())))
 }
 
 /// Reads the nodes of participants that still exist.
-async fn read(path_lock: &Arc<PathLock>, nodes: &[NodePath]) -> Result<Vec<Participant>, InspectError> {
+async fn read(path_lock: &Arc<PathLock>, nodes: &[NodePath]) -> Result<Vec<Participant>, Error> {
     let path = path_lock.path();
     let answers = path_lock.client().ask(|session, handle| async move {
         // Each is sent when it is called; the answers come in the same order.
@@ -177,8 +174,11 @@ async fn read(path_lock: &Arc<PathLock>, nodes: &[NodePath]) -> Result<Vec<Parti
     });
     match answers.await {
         Ok(Ok(found)) => Ok(found),
-        Ok(Err(node)) => Err(look::no_auth(path_lock, Subject::Node(node))),
-        Err(unanswered) => Err(look::error_of(path_lock, path, Subject::Directory, unanswered)),
+        Ok(Err(node)) => {
+            let subject = (path, Subject::Node(node));
+            Err(look::error_of(path_lock, Purpose::Look, subject, RequestFailure::NoAuth))
+        }
+        Err(unanswered) => Err(look::unseen(path_lock, path, unanswered)),
     }
 }
 
@@ -467,7 +467,7 @@ impl Drop for LeftOnDrop {
     fn drop(&mut self) {
         let Self { path_lock, shared } = self;
         if !matches!(shared.status(), Status::Left(_)) {
-            shared.set(Status::Left(Some(path_lock.client().why_ended(path_lock.path()).into())));
+            shared.set(Status::Left(Some(path_lock.ended())));
         }
         contain_panic(|| {
             shared.left.send_if_modified(|left| {

@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use zookeeper_client as zk;
 
-use crate::error::{InspectError, PersistentNodeError};
+use crate::error::{Error, PersistentNodeError, Purpose, RequestFailure};
 use crate::path::LockPath;
-use crate::protocol::failure::{FailureKind, Refusal};
-use crate::session::ask::Unanswered;
-use crate::session::core::{Core, NoSession};
+use crate::session::core::Core;
 use crate::session::log;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Handle;
@@ -158,30 +156,12 @@ impl Group {
         Ok(members)
     }
 
-    fn error(&self, unanswered: Unanswered<NoSession>) -> PersistentNodeError {
-        let path = self.directory.user().to_owned();
-        match unanswered {
-            Unanswered::Refused(failure) => match failure.kind {
-                FailureKind::Refused(Refusal::NoAuth) => {
-                    PersistentNodeError::NoAuth { path, has_credentials: self.client.has_credentials() }
-                }
-                _ => PersistentNodeError::Rejected { path, source: failure.cause },
-            },
-            Unanswered::GaveUp(failure) => PersistentNodeError::Connection { path, source: failure.cause },
-            Unanswered::NoSession(none) => self.no_session(none.into_error(&self.directory)),
-        }
-    }
-
-    fn no_session(&self, error: InspectError) -> PersistentNodeError {
-        let path = self.directory.user().to_owned();
-        match error {
-            InspectError::Connection { source, .. } => PersistentNodeError::Connection { path, source },
-            InspectError::AuthFailed { .. } => PersistentNodeError::AuthFailed { path },
-            _ => PersistentNodeError::Closed { path },
-        }
+    fn error(&self, why: impl Into<RequestFailure>) -> PersistentNodeError {
+        let error = Error::new(Purpose::Node, self.directory.user(), why);
+        error.with_credentials(self.client.has_credentials()).into()
     }
 
     fn closed(&self) -> PersistentNodeError {
-        self.no_session(self.client.why_ended(&self.directory))
+        self.error(self.client.why_ended())
     }
 }

@@ -7,10 +7,10 @@ use thiserror::Error;
 use zookeeper_client as zk;
 
 use crate::engine::lock_options::SemaphoreOptions;
-use crate::engine::look::{Subject, error_of, no_auth_in};
+use crate::engine::look::{Subject, error_of, unseen};
 use crate::engine::path_lock::PathLock;
 use crate::engine::requests::{delete_late_creates, make_directories, to_library};
-use crate::error::{Cause, InspectError};
+use crate::error::{Cause, Error, Purpose, RequestFailure};
 use crate::path::NodePath;
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::permits::{LimitNode, Seen, free, other_limit};
@@ -203,7 +203,7 @@ pub(crate) async fn set_limit(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
     permits: u32,
-) -> Result<(), InspectError> {
+) -> Result<(), Error> {
     let data = &permits.to_be_bytes();
     let path = semaphore.limit.server();
     // Whether the last request was about the directories above the node.
@@ -230,12 +230,12 @@ pub(crate) async fn set_limit(
     });
     written.await.map_err(|unanswered| {
         let subject = if above.load(Ordering::Relaxed) { Subject::Parent } else { Subject::Directory };
-        error_of(path_lock, &semaphore.limit, subject, unanswered)
+        error_of(path_lock, Purpose::Limit, (&semaphore.limit, subject), unanswered)
     })
 }
 
 /// Reads the limit in force.
-pub(crate) async fn limit(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, InspectError> {
+pub(crate) async fn limit(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, Error> {
     let read = path_lock.client().ask(|_, handle| read_limit(semaphore, &handle));
     stated_or_read(path_lock, semaphore, read.await)
 }
@@ -244,7 +244,7 @@ pub(crate) async fn limit(path_lock: &PathLock, semaphore: &SemaphoreOptions) ->
 pub(super) async fn limit_behind_sync(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
-) -> Result<u32, InspectError> {
+) -> Result<u32, Error> {
     let read = path_lock.client().ask(|_, handle| async move {
         let sync = handle.sync(semaphore.limit.server());
         let (synced, data) = tokio::join!(sync, read_limit(semaphore, &handle));
@@ -258,9 +258,8 @@ fn stated_or_read(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
     read: Result<LimitData, Unanswered<NoSession>>,
-) -> Result<u32, InspectError> {
-    let data =
-        read.map_err(|unanswered| error_of(path_lock, &semaphore.limit, Subject::Directory, unanswered))?;
+) -> Result<u32, Error> {
+    let data = read.map_err(|unanswered| unseen(path_lock, &semaphore.limit, unanswered))?;
     match decode(data.as_ref()) {
         LimitNode::Missing => Ok(semaphore.permits),
         LimitNode::Is { permits, .. } => Ok(permits),
@@ -269,13 +268,10 @@ fn stated_or_read(
 }
 
 /// Returns how many permits are free.
-pub(crate) async fn available(
-    path_lock: &PathLock,
-    semaphore: &SemaphoreOptions,
-) -> Result<u32, InspectError> {
+pub(crate) async fn available(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, Error> {
     let (leases, data) = list(path_lock, semaphore).await?;
     let Some(data) = data else {
-        return Err(no_auth_in(path_lock, &semaphore.limit, Subject::Directory));
+        return Err(unseen(path_lock, &semaphore.limit, RequestFailure::NoAuth));
     };
     let limit = match decode(data.as_ref()) {
         LimitNode::Is { permits, .. } => permits,
@@ -292,7 +288,7 @@ pub(crate) async fn available(
 pub(crate) async fn participants(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
-) -> Result<Vec<NodePath>, InspectError> {
+) -> Result<Vec<NodePath>, Error> {
     let (mut leases, _) = list(path_lock, semaphore).await?;
     let number = |name: &String| name.rsplit_once('-').and_then(|(_, number)| number.parse::<i64>().ok());
     leases.sort_by_cached_key(|name| (number(name), name.clone()));
@@ -303,7 +299,7 @@ pub(crate) async fn participants(
 async fn list(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
-) -> Result<(Vec<String>, Option<LimitData>), InspectError> {
+) -> Result<(Vec<String>, Option<LimitData>), Error> {
     let looked = path_lock.client().ask(|session, handle| async move {
         let (leases, limit) = read_both(semaphore, &handle).await;
         let leases = match leases {
@@ -316,13 +312,12 @@ async fn list(
             limit => Ok((leases, Some(limit?))),
         }
     });
-    looked.await.map_err(|unanswered| error_of(path_lock, &semaphore.leases, Subject::Directory, unanswered))
+    looked.await.map_err(|unanswered| unseen(path_lock, &semaphore.leases, unanswered))
 }
 
 /// Returns the error of a node that contains no limit.
-pub(super) fn invalid(path_lock: &PathLock, semaphore: &SemaphoreOptions, found: String) -> InspectError {
-    let path = path_lock.path().user().to_owned();
-    InspectError::InvalidLimit { path, node: semaphore.limit.whole().to_owned(), found }
+pub(super) fn invalid(path_lock: &PathLock, semaphore: &SemaphoreOptions, found: String) -> Error {
+    path_lock.error(Purpose::Look, RequestFailure::NoLimit(found)).at(semaphore.limit.whole())
 }
 
 /// Returns the error of a lease that was taken under another limit.
@@ -331,12 +326,7 @@ pub(super) fn mismatch(
     semaphore: &SemaphoreOptions,
     theirs: u32,
     lease: &str,
-) -> InspectError {
-    let path = path_lock.path().user().to_owned();
-    InspectError::LimitMismatch {
-        path,
-        ours: semaphore.permits,
-        theirs,
-        node: semaphore.leases.user_child(lease),
-    }
+) -> Error {
+    let why = RequestFailure::LimitMismatch { ours: semaphore.permits, theirs };
+    path_lock.error(Purpose::Look, why).at(semaphore.leases.user_child(lease))
 }

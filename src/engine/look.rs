@@ -10,14 +10,11 @@ use zookeeper_client as zk;
 use crate::engine::ask_first;
 use crate::engine::path_lock::PathLock;
 use crate::engine::requests::{list, list_alone};
-use crate::error::{AcquireError, InspectError};
+use crate::error::{AcquireError, Error, ErrorKind, Purpose, RequestFailure};
 use crate::path::{LockPath, NodePath};
-use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::{Listing, Queue, Unusable};
-use crate::session::ask::Unanswered;
-use crate::session::core::NoSession;
 use crate::session::deletion::first_refused;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;
@@ -26,14 +23,14 @@ use crate::session::zk_session::Session;
 pub(crate) async fn participants(
     path_lock: &Arc<PathLock>,
     kind: Option<Kind>,
-) -> Result<Vec<NodePath>, InspectError> {
+) -> Result<Vec<NodePath>, Error> {
     let queue = usable_queue(path_lock).await?;
     let nodes = queue.iter().flat_map(|queue| queue.in_order(kind));
     Ok(nodes.map(|name| path_lock.path().user_child(name)).collect())
 }
 
 /// Returns how many contenders are before the node `name`. `None` if it is not in the queue.
-pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Option<usize>, InspectError> {
+pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Option<usize>, Error> {
     let Some(queue) = list_queue(path_lock).await? else { return Ok(None) };
     queue.usable_by(name).map_err(|unusable| unusable_directory(path_lock, unusable))?;
     Ok(queue.rank(name))
@@ -45,7 +42,7 @@ const LEAVING: Duration = Duration::from_secs(1);
 /// Returns the queue, for a look. A contender of another order may be about to leave, as its last handle did: then it is
 /// waited for, and the look shows who is there without it (docs/protocol.md#mixed-recipes). `None` if the directory does
 /// not exist.
-pub(super) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, InspectError> {
+pub(super) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, Error> {
     let until = tokio::time::Instant::now() + LEAVING;
     loop {
         let Some(queue) = list_queue(path_lock).await? else { return Ok(None) };
@@ -85,7 +82,7 @@ async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
 }
 
 /// Returns the queue as it is now. `None` if the directory does not exist.
-pub(super) async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, InspectError> {
+pub(super) async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, Error> {
     let path = path_lock.path();
     let listing = path_lock.client().ask(|session, handle| async move {
         match list(path_lock, &session, &handle).await {
@@ -98,7 +95,7 @@ pub(super) async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Q
         Ok(None) => Ok(None),
         Ok(Some(Ok(queue))) => Ok(Some(queue)),
         Ok(Some(Err(unusable))) => Err(unusable_directory(path_lock, unusable)),
-        Err(unanswered) => Err(error_of(path_lock, path, Subject::Directory, unanswered)),
+        Err(unanswered) => Err(unseen(path_lock, path, unanswered)),
     }
 }
 
@@ -113,55 +110,40 @@ pub(super) enum Subject {
     Node(Box<str>),
 }
 
-/// Returns the error of a request that an ACL does not allow.
-pub(super) fn no_auth(path_lock: &PathLock, subject: Subject) -> InspectError {
-    no_auth_in(path_lock, path_lock.path(), subject)
-}
-
-/// Returns the same for a request in another directory than the queue's.
-pub(super) fn no_auth_in(path_lock: &PathLock, directory: &LockPath, subject: Subject) -> InspectError {
-    let node = match subject {
-        Subject::Directory => directory.whole().to_owned(),
-        Subject::Parent => match directory.whole().rsplit_once('/') {
-            Some(("", _)) | None => "/".to_owned(),
-            Some((parent, _)) => parent.to_owned(),
-        },
-        Subject::Node(name) => directory.user_child(&name).into(),
-    };
-    InspectError::NoAuth {
-        path: path_lock.path().user().to_owned(),
-        node,
-        has_credentials: path_lock.client().has_credentials(),
-    }
-}
-
-/// Returns the error of a request about this node or directory that got no answer.
+/// Returns the error of a request about this node of a directory.
 pub(super) fn error_of(
     path_lock: &PathLock,
-    node: &LockPath,
-    subject: Subject,
-    unanswered: Unanswered<NoSession>,
-) -> InspectError {
-    let path = path_lock.path();
-    let user = || path.user().to_owned();
-    match unanswered {
-        Unanswered::NoSession(no_session) => no_session.into_error(path),
-        Unanswered::Refused(failure) => match failure.kind {
-            FailureKind::Refused(Refusal::NoAuth) => no_auth_in(path_lock, node, subject),
-            _ => InspectError::Rejected { path: user(), source: failure.cause },
-        },
-        Unanswered::GaveUp(failure) => InspectError::Connection { path: user(), source: failure.cause },
+    purpose: Purpose,
+    (directory, subject): (&LockPath, Subject),
+    why: impl Into<RequestFailure>,
+) -> Error {
+    let error = path_lock.error(purpose, why);
+    if error.kind() != ErrorKind::NoAuth {
+        return error;
     }
+    match subject {
+        Subject::Directory => error.at(directory.whole()),
+        Subject::Parent => match directory.whole().rsplit_once('/') {
+            Some(("", _)) | None => error.at("/"),
+            Some((parent, _)) => error.at(parent),
+        },
+        Subject::Node(name) => error.at(directory.user_child(&name)),
+    }
+}
+
+/// Returns the error of a look into a directory.
+pub(super) fn unseen(path_lock: &PathLock, directory: &LockPath, why: impl Into<RequestFailure>) -> Error {
+    error_of(path_lock, Purpose::Look, (directory, Subject::Directory), why)
 }
 
 /// Returns the error of a directory that is unusable.
-pub(super) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> InspectError {
-    let path = path_lock.path();
+pub(super) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> Error {
     match unusable {
         Unusable::OtherOrder(name) => {
-            InspectError::MixedRecipes { path: path.user().to_owned(), node: path.user_child(&name) }
+            let node = path_lock.path().user_child(&name);
+            path_lock.error(Purpose::Look, RequestFailure::MixedRecipes).at(node)
         }
-        Unusable::Exhausted => InspectError::SequenceExhausted { path: path.user().to_owned() },
+        Unusable::Exhausted => path_lock.error(Purpose::Look, RequestFailure::SequenceExhausted),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::{Ask, Member, PathLock};
-use crate::error::{AcquireError, TryLockError};
+use crate::error::{AcquireError, ErrorKind, TryLockError};
 use crate::protocol::acquire::{AcquireEvent, Standing};
 use crate::protocol::node_name::Kind;
 use crate::session::journal::{self, Life};
@@ -102,8 +102,11 @@ impl Reason for AcquireError {
     fn reason(&self) -> &'static str {
         match self {
             Self::TimedOut { .. } => "timed_out",
-            Self::Connection { .. } => "connection",
-            Self::Closed { .. } => "closed",
+            Self::Request(error) => match error.kind() {
+                ErrorKind::Connection => "connection",
+                ErrorKind::Closed => "closed",
+                _ => "refused",
+            },
             _ => "refused",
         }
     }

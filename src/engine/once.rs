@@ -9,12 +9,10 @@ use crate::engine::hold::Hold;
 use crate::engine::read::{self, Read};
 use crate::engine::requests::make_directories_at;
 use crate::engine::transact::{Operation, transact};
-use crate::error::{AcquireError, Cause, OnceError, ReadError, TransactionError};
+use crate::error::{Cause, OnceError, RequestFailure, TransactionError};
 use crate::options::ParentNodes;
 use crate::path::LockPath;
-use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::once::{are_too_many, is_of, to_prune};
-use crate::session::ask::Unanswered;
 use crate::session::core::Core;
 use crate::session::log;
 use crate::session::zk_session::SessionGone;
@@ -54,32 +52,20 @@ impl Records {
     /// little.
     pub(crate) async fn find(&self) -> Result<Option<Read>, OnceError> {
         let records = self.clone();
-        let path = || self.record.user().to_owned();
         let found = self.client.run_while_polled(async move {
             let path = records.record.server();
             records.client.ask(|_, handle| async move { read::ask(&handle, path).await }).await
         });
-        match found.await {
-            Some(Ok(found)) => Ok(found),
-            Some(Err(Unanswered::Refused(failure))) => Err(OnceError::Read(match failure.kind {
-                FailureKind::Refused(Refusal::NoAuth) => {
-                    ReadError::NoAuth { path: path(), has_credentials: self.client.has_credentials() }
-                }
-                _ => ReadError::Rejected { path: path(), source: failure.cause },
-            })),
-            Some(Err(Unanswered::GaveUp(failure))) => {
-                Err(OnceError::Read(ReadError::Connection { path: path(), source: failure.cause }))
-            }
-            Some(Err(Unanswered::NoSession(none))) => {
-                Err(AcquireError::from(none.into_error(&self.directory)).into())
-            }
-            None => Err(AcquireError::from(self.client.why_ended(&self.directory)).into()),
-        }
+        let found = match found.await {
+            Some(found) => found.map_err(RequestFailure::from),
+            None => Err(self.client.why_ended()),
+        };
+        found.map_err(|why| read::failed(&self.client, &self.record, why).into())
     }
 
     /// Returns the record of the occasion, as the holder of the lock sees it: no other will write one while the
     /// lock is held.
-    pub(crate) async fn find_under(&self, hold: &Hold) -> Result<Option<Read>, ReadError> {
+    pub(crate) async fn find_under(&self, hold: &Hold) -> Result<Option<Read>, OnceError> {
         read::get_data(&[hold], self.record.clone()).await
     }
 

@@ -15,7 +15,10 @@ use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::shared_readers::SharedReaders;
 use crate::engine::shared_room::{Holder, SharedRoom};
-use crate::error::{AcquireError, BuildError, Holding, LocalHolder, Lost, LostReason, TryLockError};
+use crate::error::{
+    AcquireError, BuildError, Contention, Error, Holding, LocalHolder, Lost, LostReason, Purpose,
+    RequestFailure, TryLockError,
+};
 use crate::path::LockPath;
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting};
@@ -388,8 +391,8 @@ impl PathLock {
                 (Budget::Try { .. } | Budget::Forever, busy) => busy,
             },
             Late::NoAnswer(waits_for) => {
-                let path = self.path.user().to_owned();
-                AcquireError::Connection { path, source: Arc::new(NoAnswer { waits_for, waited }) }.into()
+                let why = NoAnswer { waits_for, waited };
+                self.failed(RequestFailure::Connection(Arc::new(why))).into()
             }
         }
     }
@@ -401,13 +404,28 @@ impl PathLock {
 
     /// Returns the same where their nodes are in another directory than the queue's.
     pub(super) fn would_block_in(&self, directory: &LockPath, kind: Kind, ahead: Ahead) -> TryLockError {
-        TryLockError::WouldBlock {
-            path: self.path.user().to_owned(),
+        let contention = Contention {
             ahead: ahead.count,
             first: ahead.first.map(|name| directory.user_child(&name)),
             held_by: self.held_by(),
             holder: self.local_holder(kind),
-        }
+        };
+        TryLockError::WouldBlock { path: self.path.user().to_owned(), contention }
+    }
+
+    /// Returns the error of a request that failed.
+    pub(crate) fn error(&self, purpose: Purpose, why: impl Into<RequestFailure>) -> Error {
+        Error::new(purpose, self.path.user(), why).with_credentials(self.client.has_credentials())
+    }
+
+    /// Returns the same of a request for the lock itself.
+    pub(crate) fn failed(&self, why: impl Into<RequestFailure>) -> AcquireError {
+        self.error(Purpose::Lock, why).into()
+    }
+
+    /// Returns the same of a call whose client has ended.
+    pub(crate) fn ended(&self) -> AcquireError {
+        self.failed(self.client.why_ended())
     }
 
     /// Returns the error of a lock that was lost before its caller had it, with no time left.
@@ -416,10 +434,7 @@ impl PathLock {
         match reason {
             LostReason::NodeDeleted => AcquireError::NodeDeleted { path: path.to_owned(), times: 1 },
             LostReason::LeaseOver => AcquireError::LeaseOver { path: path.to_owned() },
-            reason => {
-                let lost = Lost { path: path.into(), reason };
-                AcquireError::Connection { path: path.to_owned(), source: Arc::new(lost) }
-            }
+            reason => self.failed(RequestFailure::Connection(Arc::new(Lost { path: path.into(), reason }))),
         }
     }
 

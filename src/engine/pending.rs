@@ -14,7 +14,7 @@ use crate::engine::hold::Hold;
 use crate::engine::look;
 use crate::engine::path_lock::PathLock;
 use crate::engine::progress::ProgressReceiver;
-use crate::error::{AcquireError, TryLockError};
+use crate::error::{AcquireError, RequestFailure, TryLockError};
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
 use crate::session::tickets::Ticket;
@@ -60,7 +60,7 @@ impl Pending {
             Ok(result) => result,
             Err(TryRecvError::Empty) => return None,
             // The task of the attempt has ended: with its runtime, or by a panic.
-            Err(TryRecvError::Closed) => Err(self.closed().into()),
+            Err(TryRecvError::Closed) => Err(self.path_lock.ended().into()),
         };
         self.granted = None;
         self.cancel.disarm();
@@ -87,7 +87,7 @@ impl Pending {
         };
         self.granted = None;
         self.cancel.disarm();
-        result.unwrap_or_else(|| Err(self.closed().into()))
+        result.unwrap_or_else(|| Err(self.path_lock.ended().into()))
     }
 
     /// Waits for the result until `deadline`; `None` after that. Does not need a runtime of the caller's.
@@ -168,11 +168,6 @@ impl Pending {
 
     /// Returns the error of a call that comes after the one that had the result.
     pub(crate) fn used_up(&self) -> AcquireError {
-        AcquireError::Closed { path: self.path_lock.path().user().to_owned() }
-    }
-
-    /// Returns the error of an attempt that the end of the client has stopped.
-    fn closed(&self) -> AcquireError {
-        self.path_lock.client().why_ended(self.path_lock.path()).into()
+        self.path_lock.failed(RequestFailure::PlaceUsed)
     }
 }

@@ -21,14 +21,14 @@ use crate::engine::limit::{
     Watches, invalid, limit, limit_behind_sync, look, look_and_watch, look_behind_sync, mismatch,
 };
 use crate::engine::lock_options::SemaphoreOptions;
-use crate::engine::look::{Subject, no_auth_in, participants, refused_in};
+use crate::engine::look::{Subject, error_of, participants, refused_in};
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
 use crate::engine::requests::{answer, make_directories, meaning, new_id, to_library};
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::stop::{Stop, Stopped};
-use crate::error::{AcquireError, InspectError, LostReason, TryLockError};
+use crate::error::{AcquireError, Error, LostReason, Purpose, RequestFailure, TryLockError};
 use crate::path::LockPath;
 use crate::protocol::acquire::{IfBusy, Orphans};
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
@@ -84,7 +84,7 @@ pub(crate) async fn acquire(
     }
     let Some(semaphore) = path_lock.options().semaphore.clone() else {
         // Not expected: a semaphore's path lock has them.
-        return Err(AcquireError::Closed { path: path() }.into());
+        return Err(path_lock.failed(RequestFailure::Closed).into());
     };
     let most = most_at_once(path_lock, &semaphore);
     let fits = wanted <= most;
@@ -130,7 +130,7 @@ pub(crate) async fn acquire(
         }
     };
     cancel.disarm();
-    result.unwrap_or_else(|| Err(path_lock.client().why_ended(path_lock.path()).into()))
+    result.unwrap_or_else(|| Err(path_lock.ended().into()))
 }
 
 /// Returns about how many permits one transaction can take.
@@ -443,7 +443,7 @@ impl PermitsAttempt {
             stopped = stop.wait() => return Err(End::Stopped(stopped)),
             session = client.session() => match session {
                 Ok(session) => session,
-                Err(none) => return Err(AcquireError::from(none.into_error(path_lock.path())).into()),
+                Err(none) => return Err(path_lock.failed(none).into()),
             },
         };
         self.waiting.waits_for(WaitsFor::Leases);
@@ -602,19 +602,14 @@ impl PermitsAttempt {
         let (session, path) = (Arc::clone(&head.session), &self.semaphore.leases.child(first));
         let mut repetition = Repetition::new(*self.path_lock.client().retry());
         let stat = repetition.ask(&session, |handle| async move { handle.check_stat(path).await });
-        let user = || self.path_lock.path().user().to_owned();
         match wait(&session, head.stop, Box::pin(stat)).await? {
             Ok(Some(stat)) if session.owns(&stat) => Ok(()),
             Ok(Some(_)) => Err(End::Again),
             // Deleted by another process since.
             Ok(None) => Err(End::LockDeleted { waited: head.waited }),
             Err(Unanswered::NoSession(SessionGone)) => Err(End::Again),
-            Err(Unanswered::Refused(failure)) => {
-                Err(AcquireError::Rejected { path: user(), source: failure.cause }.into())
-            }
-            Err(Unanswered::GaveUp(failure)) => {
-                Err(AcquireError::Connection { path: user(), source: failure.cause }.into())
-            }
+            Err(Unanswered::Refused(failure)) => Err(self.path_lock.failed(failure.refused()).into()),
+            Err(Unanswered::GaveUp(failure)) => Err(self.path_lock.failed(failure.unanswered()).into()),
         }
     }
 
@@ -804,17 +799,17 @@ impl PermitsAttempt {
             }
             NoPermits::InvalidLimit { found } => invalid(path_lock, &self.semaphore, found).into(),
             NoPermits::TooManyWatches => AcquireError::TooManyWatches { path: path() },
-            NoPermits::KeptFailing(failure) => {
-                AcquireError::Connection { path: path(), source: Arc::clone(&failure.cause) }
-            }
+            NoPermits::KeptFailing(failure) => path_lock.failed(failure.unanswered()),
             NoPermits::Refused(failure) => match failure.kind {
-                FailureKind::Refused(Refusal::NoAuth) => {
-                    let (directory, subject) = &mut self.subject;
-                    no_auth_in(path_lock, directory, std::mem::take(subject)).into()
-                }
                 // Of a sequential create with a fresh id: the sequence numbers are used up.
-                FailureKind::Refused(Refusal::NodeExists) => AcquireError::SequenceExhausted { path: path() },
-                _ => AcquireError::Rejected { path: path(), source: Arc::clone(&failure.cause) },
+                FailureKind::Refused(Refusal::NodeExists) => {
+                    path_lock.failed(RequestFailure::SequenceExhausted)
+                }
+                _ => {
+                    let (directory, subject) = &mut self.subject;
+                    let subject = (&*directory, std::mem::take(subject));
+                    error_of(path_lock, Purpose::Lock, subject, failure.refused()).into()
+                }
             },
         })
     }
@@ -831,10 +826,10 @@ async fn wait<T>(session: &Session, stop: &mut Stop, work: impl Future<Output = 
     }
 }
 
-type BoxedLook = Pin<Box<dyn Future<Output = Result<Option<String>, InspectError>> + Send>>;
+type BoxedLook = Pin<Box<dyn Future<Output = Result<Option<String>, Error>> + Send>>;
 
 /// Returns the name of the node that is first in the queue; `None` if there is none.
-async fn head_of(path_lock: Arc<PathLock>) -> Result<Option<String>, InspectError> {
+async fn head_of(path_lock: Arc<PathLock>) -> Result<Option<String>, Error> {
     let queue = participants(&path_lock, None).await?;
     Ok(queue.first().map(|node| node.name().to_owned()))
 }

@@ -10,10 +10,10 @@ use zookeeper_client as zk;
 
 use crate::engine::registry::Registry;
 use crate::engine::requests::{make_directories_at, to_library};
-use crate::error::{Cause, InspectError, PersistentNodeError};
+use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
-use crate::protocol::failure::{Failure, FailureKind, Refusal};
+use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::persistent_node::{Owner, PersistentNodeState, owner};
 use crate::session::clock;
 use crate::session::core::{Core, NoSession};
@@ -101,24 +101,25 @@ impl Node {
 
     /// Says that the client of this node is closed.
     pub(crate) fn close_with(&self, client: &Core) {
-        let path = self.user_path();
-        self.set_trouble(Some(match client.why_ended(&self.path) {
-            InspectError::AuthFailed { .. } => PersistentNodeError::AuthFailed { path },
-            _ => PersistentNodeError::Closed { path },
-        }));
+        // A task that has ended is as if the client had.
+        let why = match client.why_ended() {
+            RequestFailure::AuthFailed => RequestFailure::AuthFailed,
+            _ => RequestFailure::Closed,
+        };
+        self.set_trouble(Some(self.error(why)));
         self.tell(PersistentNodeState::Closed);
     }
 
     /// Returns the error of an end that no server has confirmed.
     pub(crate) fn not_confirmed(&self) -> PersistentNodeError {
-        PersistentNodeError::NotConfirmed { path: self.user_path() }
+        PersistentNodeError::NotConfirmed { path: self.path.user().to_owned() }
     }
 
     /// Returns why the node is closed, for a call that waited for it.
     pub(crate) fn ended(&self) -> PersistentNodeError {
         // What another try would have mended is over: nothing tries any more.
         let refused = self.trouble().filter(|trouble| !trouble.is_retryable());
-        refused.unwrap_or_else(|| PersistentNodeError::Closed { path: self.user_path() })
+        refused.unwrap_or_else(|| self.error(RequestFailure::Closed))
     }
 
     /// Returns why the node is not there, if that is known.
@@ -157,23 +158,9 @@ impl Node {
         self.tell(PersistentNodeState::Refused);
     }
 
-    fn user_path(&self) -> String {
-        self.path.user().to_owned()
-    }
-
-    /// Returns the error of a request that was refused.
-    pub(crate) fn refused(&self, failure: &Failure) -> PersistentNodeError {
-        let (path, source) = (self.user_path(), Arc::clone(&failure.cause));
-        match failure.kind {
-            FailureKind::Refused(Refusal::NoAuth) => {
-                PersistentNodeError::NoAuth { path, has_credentials: self.has_credentials }
-            }
-            _ => PersistentNodeError::Rejected { path, source },
-        }
-    }
-
-    fn connection(&self, source: Cause) -> PersistentNodeError {
-        PersistentNodeError::Connection { path: self.user_path(), source }
+    /// Returns the error of a request that failed.
+    fn error(&self, why: impl Into<RequestFailure>) -> PersistentNodeError {
+        Error::new(Purpose::Node, self.path.user(), why).with_credentials(self.has_credentials).into()
     }
 }
 
@@ -228,17 +215,14 @@ async fn keep(
         let session = match session {
             Ok(session) => session,
             Err(NoSession::Unreachable(error)) => {
-                node.set_trouble(Some(node.connection(Arc::new(error))));
+                node.set_trouble(Some(node.error(RequestFailure::Connection(Arc::new(error)))));
                 pauses += 1;
                 tokio::select! {
                     () = tokio::time::sleep(clean_up_pause(pauses)) => continue,
                     () = dropped(&mut orders) => break Ok(()),
                 }
             }
-            Err(NoSession::AuthFailed) => {
-                break Err(PersistentNodeError::AuthFailed { path: node.user_path() });
-            }
-            Err(NoSession::Closed) => break Err(PersistentNodeError::Closed { path: node.user_path() }),
+            Err(ended) => break Err(node.error(ended)),
         };
         pauses = 0;
         let earlier = client.earlier_sessions(session.session_id());
@@ -574,13 +558,9 @@ impl Stay<'_> {
         self.failures = self.failures.saturating_add(1);
         match failure.kind {
             FailureKind::Refused(_) => {
-                let refused = self.node.refused(failure);
-                if self.node.trouble().is_none_or(|known| {
-                    !matches!(
-                        known,
-                        PersistentNodeError::NoAuth { .. } | PersistentNodeError::Rejected { .. }
-                    )
-                }) {
+                let refused = self.node.error(failure.refused());
+                let known = self.node.trouble().and_then(|known| known.kind());
+                if !matches!(known, Some(ErrorKind::NoAuth | ErrorKind::Rejected)) {
                     log::warn!(path = self.node.path.user(), error = %refused, "a node is not there");
                 }
                 self.node.tell_refused(self.generation, refused);
@@ -590,7 +570,7 @@ impl Stay<'_> {
             _ => {
                 // A refusal stays what is known of the node until the servers say something else.
                 if *self.node.state.borrow() != PersistentNodeState::Refused {
-                    self.node.set_trouble(Some(self.node.connection(Arc::clone(&failure.cause))));
+                    self.node.set_trouble(Some(self.node.error(failure.unanswered())));
                 }
                 Next::Pause(clean_up_pause(self.failures))
             }
@@ -650,7 +630,7 @@ async fn withdraw(
                 match failure.kind {
                     FailureKind::SessionGone => return gone(),
                     FailureKind::Refused(_) => {
-                        let error = node.refused(&failure);
+                        let error = node.error(failure.refused());
                         let path = node.path.user();
                         log::error!(path, %error, "a node could not be deleted and stays until its session ends");
                         return Err(error);

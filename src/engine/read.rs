@@ -5,10 +5,10 @@ use std::sync::Arc;
 use zookeeper_client as zk;
 
 use crate::engine::hold::Hold;
-use crate::error::{Lost, LostReason, ReadError};
+use crate::error::{Error, Lost, LostReason, Purpose, RequestFailure};
 use crate::path::LockPath;
-use crate::protocol::failure::{FailureKind, Refusal};
 use crate::session::ask::{Repetition, Unanswered};
+use crate::session::core::Core;
 use crate::session::zk_session::SessionGone;
 
 /// A node as it was read.
@@ -32,18 +32,21 @@ pub(crate) async fn ask(handle: &zk::Client, path: &str) -> Result<Option<Read>,
 
 /// Reads a node's data and its version in the session of these holds, not older than any of them
 /// (docs/protocol.md#read-under-lock). `None` if there is no such node.
-pub(crate) async fn get_data(holds: &[&Hold], path: LockPath) -> Result<Option<Read>, ReadError> {
+pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
+    holds: &[&Hold],
+    path: LockPath,
+) -> Result<Option<Read>, E> {
     let Some(first) = holds.first() else {
         // Not expected: a guard has a hold.
         return Err(Lost { path: "".into(), reason: LostReason::Closed }.into());
     };
     let lost_now = || holds.iter().find_map(|hold| Some(lost(hold, hold.lost()?)));
     if let Some(lost) = lost_now() {
-        return Err(lost);
+        return Err(lost.into());
     }
     let client = first.path_lock().client();
     let (session, policy, any_lost) = (Arc::clone(first.session()), *client.retry(), when_lost(holds));
-    let given = path.user().to_owned();
+    let given = path.clone();
     let answer = client.run_while_polled(async move {
         let mut repetition = Repetition::new(policy);
         let path = path.server();
@@ -63,34 +66,32 @@ pub(crate) async fn get_data(holds: &[&Hold], path: LockPath) -> Result<Option<R
     let answer = answer.await.flatten();
     // Also if it was answered: what was read may be changed under the next holder.
     if let Some(lost) = lost_now() {
-        return Err(lost);
+        return Err(lost.into());
     }
     match answer {
         Some(Ok(read)) => Ok(read),
-        Some(Err(Unanswered::Refused(failure))) => Err(match failure.kind {
-            FailureKind::Refused(Refusal::NoAuth) => {
-                ReadError::NoAuth { path: given, has_credentials: client.has_credentials() }
-            }
-            _ => ReadError::Rejected { path: given, source: failure.cause },
-        }),
-        Some(Err(Unanswered::GaveUp(failure))) => {
-            Err(ReadError::Connection { path: given, source: failure.cause })
-        }
+        Some(Err(Unanswered::Refused(failure))) => Err(failed(client, &given, failure.refused()).into()),
+        Some(Err(Unanswered::GaveUp(failure))) => Err(failed(client, &given, failure.unanswered()).into()),
         // The session has ended, and the lock with it, or the client has.
         Some(Err(Unanswered::NoSession(SessionGone))) | None => {
-            Err(lost(first, first.session().end_reason().unwrap_or(LostReason::Closed)))
+            Err(lost(first, first.session().end_reason().unwrap_or(LostReason::Closed)).into())
         }
     }
 }
 
 /// Returns the loss of a lock whose client has ended.
 pub(crate) fn closed(hold: &Hold) -> Lost {
-    let reason = hold.lost().unwrap_or(LostReason::Closed);
+    lost(hold, hold.lost().unwrap_or(LostReason::Closed))
+}
+
+fn lost(hold: &Hold, reason: LostReason) -> Lost {
     Lost { path: hold.held().lost_path(), reason }
 }
 
-fn lost(hold: &Hold, reason: LostReason) -> ReadError {
-    Lost { path: hold.held().lost_path(), reason }.into()
+/// Returns the error of a read that failed.
+pub(crate) fn failed(client: &Core, path: &LockPath, why: RequestFailure) -> Error {
+    let error = Error::new(Purpose::Data, path.user(), why);
+    error.with_credentials(client.has_credentials()).at(path.user())
 }
 
 /// Waits until one of the holds is lost. Borrows nothing.

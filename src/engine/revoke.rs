@@ -9,9 +9,8 @@ use zookeeper_client as zk;
 
 use crate::contender::REVOKED;
 use crate::engine::held::Held;
-use crate::error::{InspectError, RevokeError};
+use crate::error::{Error, Purpose, RequestFailure};
 use crate::path::{LockPath, NodePath};
-use crate::session::ask::Unanswered;
 use crate::session::core::Core;
 use crate::session::log;
 use crate::session::watches::{WatchUse, changed};
@@ -85,21 +84,20 @@ pub(crate) async fn revocation_requested(
 }
 
 /// Requests revocation from the holder or waiter with this node. Returns `Ok` if the node no longer exists.
-pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result<(), RevokeError> {
-    let path = &LockPath::parse(client.namespace(), node)?;
-    let node = || node.clone();
+pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result<(), Error> {
+    let path = &LockPath::parse(client.namespace(), node)
+        .map_err(|invalid| not_asked(client, node, RequestFailure::InvalidPath(Arc::new(invalid))))?;
     let asked = client.ask(|_, handle| async move {
         match handle.set_data(path.server(), MARKER, None).await {
             Ok(_) | Err(zk::Error::NoNode) => Ok(()),
             Err(error) => Err(error),
         }
     });
-    asked.await.map_err(|unanswered| match unanswered {
-        Unanswered::NoSession(no_session) => match no_session.into_error(path) {
-            InspectError::Connection { source, .. } => RevokeError::Connection { node: node(), source },
-            _ => RevokeError::Closed { node: node() },
-        },
-        Unanswered::Refused(failure) => RevokeError::Refused { node: node(), source: failure.cause },
-        Unanswered::GaveUp(failure) => RevokeError::Connection { node: node(), source: failure.cause },
-    })
+    asked.await.map_err(|why| not_asked(client, node, why))
+}
+
+/// Returns the error of such a request.
+pub(crate) fn not_asked(client: &Core, node: &NodePath, why: impl Into<RequestFailure>) -> Error {
+    let error = Error::new(Purpose::Revocation, node, why).at(node);
+    error.with_credentials(client.has_credentials())
 }

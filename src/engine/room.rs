@@ -95,7 +95,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
             Ok(Hold::new(path_lock, session, held, granted.token, ask.location).by(granted.how))
         }
         Some(granted) => granted.and_then(|granted| had(&path_lock, granted)),
-        None => Err(path_lock.client().why_ended(path_lock.path()).into()),
+        None => Err(path_lock.ended().into()),
     }
 }
 
@@ -170,8 +170,7 @@ fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Wa
 }
 
 fn had(path_lock: &Arc<PathLock>, granted: Granted) -> Result<Hold, TryLockError> {
-    Hold::of_room(Arc::clone(path_lock), granted)
-        .ok_or_else(|| path_lock.client().why_ended(path_lock.path()).into())
+    Hold::of_room(Arc::clone(path_lock), granted).ok_or_else(|| path_lock.ended().into())
 }
 
 /// Returns the error of a try that others of this client are in the way of.

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::cause::{Cause, credentials};
+use super::cause::Cause;
+use super::request::{Error, ErrorKind};
 use crate::contender::{About, Contender};
 use crate::path::NodePath;
 use crate::shown::{Quoted, debug_as_text};
 
 /// The hold of this client that is in the way: where it was acquired, and how long ago.
 ///
-/// Part of [`AcquireError::TimedOut`] and [`TryLockError::WouldBlock`], because the commonest cause of a
-/// timeout is a guard kept further up in the same program.
+/// Part of the [`Contention`] in an error, because the commonest cause of a timeout is a guard kept further up
+/// in the same program.
 ///
 /// # Examples
 /// ```
@@ -28,7 +29,8 @@ use crate::shown::{Quoted, debug_as_text};
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 /// let guard = mutex.lock().await?;
 /// let error = mutex.acquire(Duration::from_millis(20)).await.unwrap_err();
-/// let AcquireError::TimedOut { holder: Some(holder), .. } = &error else { panic!("{error}") };
+/// let AcquireError::TimedOut { contention, .. } = &error else { panic!("{error}") };
+/// let holder = contention.holder.as_ref().unwrap();
 /// assert!(holder.held_for() >= Duration::from_millis(20));
 /// println!("held since {}", holder.location()); // the line of `mutex.lock()`
 /// # guard.release().await?;
@@ -67,53 +69,72 @@ impl fmt::Debug for LocalHolder {
     }
 }
 
-/// The end of a message about a lock that is not free.
-fn in_the_way(
-    ahead: usize,
-    first: Option<&str>,
-    held_by: Option<&Contender>,
-    holder: Option<&LocalHolder>,
-) -> String {
-    let mut text = String::new();
-    // Of a hold of this client its line says more.
-    let other = held_by.filter(|held_by| holder.is_none() || !held_by.is_mine());
-    if let Some(other) = other {
-        text.push_str(&format!(": held by {}, queued {} ago", other.who(), About(other.age())));
-    }
-    if ahead > 1 {
-        text.push_str(&format!(", {ahead} contenders are ahead"));
-    }
-    if let Some(first) = first.filter(|_| other.is_none()) {
-        text.push_str(&format!(", the first is {}", Quoted(first)));
-    }
-    if let Some(holder) = holder {
-        text.push_str(&format!("{} {holder}", if other.is_some() { ";" } else { ":" }));
-    }
-    text
+/// What was in the way of a lock that was not free.
+///
+/// Part of [`AcquireError::TimedOut`] and [`TryLockError::WouldBlock`].
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let elsewhere = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let held = zookeeper_recipes::InterProcessMutex::new(&elsewhere, "/jobs/nightly")?.lock().await?;
+/// use zookeeper_recipes::{InterProcessMutex, TryLockError};
+///
+/// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
+/// match mutex.try_lock().await {
+///     // Another process holds the lock: its node is the first in the queue.
+///     Err(TryLockError::WouldBlock { contention, .. }) => {
+///         assert_eq!((contention.ahead, contention.first.as_ref()), (1, Some(&held.node())));
+///         println!("{contention}"); // held by web-3/4711/stock, queued 12s ago
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Contention {
+    /// The number of contenders known to be ahead: from the last list of the queue, or at least 1 if the call
+    /// needed no list.
+    pub ahead: usize,
+    /// The path of the first of their nodes, without the client's namespace. `None` if the call needed no
+    /// list because it waited for another contender of this client, or this client already has as many nodes
+    /// as it may have.
+    pub first: Option<NodePath>,
+    /// Who holds the lock: the first in its queue. `None` if that is not known, because no read of its node was
+    /// answered in time or the ACL does not allow it, and of a semaphore, which has several holders.
+    pub held_by: Option<Box<Contender>>,
+    /// The hold that is in the way, if a lock of this type and this client acquired it.
+    pub holder: Option<LocalHolder>,
 }
 
-/// What the ACL of `node` has to grant a client for the lock `path`.
-fn needed(path: &str, node: &str, has_credentials: Option<bool>) -> String {
-    let shown = Quoted(node);
-    let mut text = if node == path {
-        "the ACL of its directory needs CREATE, DELETE and READ for this client".to_owned()
-    } else if matches!(node.strip_prefix(path), Some("/locks" | "/leases")) {
-        // Of a semaphore. Contenders' nodes end with a number.
-        format!("the ACL of its directory {shown} needs CREATE, DELETE and READ for this client")
-    } else if node.strip_prefix(path) == Some("/permits")
-        || !path.starts_with(node) && !node.starts_with(path)
-    {
-        // Of a semaphore: the node with the limit, which may have a path of its own.
-        format!("the ACL of {shown} needs READ for this client")
-    } else if node.starts_with(path) {
-        format!("the ACL of the node before this client's, {shown}, needs READ for this client")
-    } else {
-        format!(
-            "the ACL of {shown}, or of the nearest directory above it that exists, needs CREATE for this client"
-        )
-    };
-    text.push_str(credentials(has_credentials));
-    text
+impl fmt::Display for Contention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Of a hold of this client its line says more.
+        let other = self.held_by.as_ref().filter(|held_by| self.holder.is_none() || !held_by.is_mine());
+        let mut text = Vec::new();
+        if let Some(other) = other {
+            text.push(format!("held by {}, queued {} ago", other.who(), About(other.age())));
+        }
+        if self.ahead > 1 {
+            text.push(format!("{} contenders are ahead", self.ahead));
+        }
+        if let Some(first) = self.first.as_ref().filter(|_| other.is_none()) {
+            text.push(format!("the first is {}", Quoted(first)));
+        }
+        if text.is_empty() && self.holder.is_none() {
+            text.push("another contender is ahead".to_owned());
+        }
+        f.write_str(&text.join(", "))?;
+        match &self.holder {
+            Some(holder) => write!(f, "{}{holder}", if text.is_empty() { "" } else { "; " }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Whose doing it was that a contender's node is gone, and how often.
@@ -129,7 +150,7 @@ fn deleted(times: u32) -> String {
 /// After any of these the attempt keeps no place in the queue: a node that could not be deleted yet is
 /// deleted in the background, which [`Client::flush`](crate::Client::flush) waits for. The exception is
 /// [`QueuedLock::acquire`](crate::QueuedLock::acquire), which keeps its place after `TimedOut`, and in some
-/// cases after `Connection`.
+/// cases after [`ErrorKind::Connection`].
 ///
 /// # Examples
 /// ```
@@ -140,19 +161,21 @@ fn deleted(times: u32) -> String {
 /// # let elsewhere = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// # let held = zookeeper_recipes::InterProcessMutex::new(&elsewhere, "/inventory/sku-42")?.lock().await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{AcquireError, InterProcessMutex};
+/// use zookeeper_recipes::{AcquireError, ErrorKind, InterProcessMutex};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 /// match mutex.acquire(Duration::from_millis(20)).await {
 ///     Ok(guard) => guard.release().await?,
 ///     // Another process holds the lock: its node is the first in the queue.
-///     Err(AcquireError::TimedOut { ahead, held_by: Some(holder), .. }) => {
-///         println!("{} holds it, {ahead} are ahead", holder.identity());
+///     Err(AcquireError::TimedOut { contention, .. }) => {
+///         let holder = contention.held_by.as_ref().unwrap();
+///         println!("{} holds it, {} are ahead", holder.identity(), contention.ahead);
 ///         assert_eq!(holder.node(), &held.node());
 ///     }
+///     Err(error) if error.kind() == Some(ErrorKind::NoAuth) => eprintln!("for an administrator: {error}"),
 ///     // No server answered, or there are too many waiters: try again later.
 ///     Err(error) if error.is_retryable() => eprintln!("{}: {error}", error.path()),
-///     // A missing permission, a closed client ..: a bug, or work for an administrator.
+///     // A closed client ..: a bug.
 ///     Err(error) => return Err(error.into()),
 /// }
 /// # Ok(())
@@ -162,11 +185,9 @@ fn deleted(times: u32) -> String {
 #[non_exhaustive]
 pub enum AcquireError {
     /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in its queue. Time
-    /// that passed without any seen is [`Connection`](Self::Connection).
-    #[error(
-        "the lock {path} was not free within {timeout:?}{}",
-        in_the_way(*ahead, first.as_deref(), held_by.as_deref(), holder.as_ref()), path = Quoted(path)
-    )]
+    /// that passed without any seen is a [`Request`](Self::Request) of the kind
+    /// [`Connection`](ErrorKind::Connection).
+    #[error("the lock {path} was not free within {timeout:?}: {contention}", path = Quoted(path))]
     #[non_exhaustive]
     TimedOut {
         /// The lock's path.
@@ -175,46 +196,12 @@ pub enum AcquireError {
         timeout: Duration,
         /// The time that passed.
         waited: Duration,
-        /// The number of contenders known to be ahead: from the last list of the queue, or at least 1 if the
-        /// call needed no list.
-        ahead: usize,
-        /// The path of the first of their nodes, without the client's namespace. `None` if the call needed no
-        /// list because it waited for another contender of this client.
-        first: Option<NodePath>,
-        /// Who holds the lock: the first in its queue. `None` if that is not known, because no read of its node was
-        /// answered in time or the ACL does not allow it, and of a semaphore, which has several holders.
-        held_by: Option<Box<Contender>>,
-        /// The hold that is in the way, if a lock of this type and this client acquired it.
-        holder: Option<LocalHolder>,
+        /// What was in the way.
+        contention: Contention,
     },
-    /// No server answered for as long as the retry policy allows, or for the time given if that is shorter.
-    /// The source is what failed last.
-    #[error("no ZooKeeper server answered a request for the lock {path}", path = Quoted(path))]
-    #[non_exhaustive]
-    Connection {
-        /// The lock's path.
-        path: String,
-        /// What failed last.
-        #[source]
-        source: Cause,
-    },
-    /// An ACL denies this client what it needs: that of the lock's directory, of the directory above if that
-    /// one is missing, or of the predecessor's node, which has to be readable.
-    #[error(
-        "no permission for the lock {path}: {}",
-        needed(path, node, *has_credentials), path = Quoted(path)
-    )]
-    #[non_exhaustive]
-    NoAuth {
-        /// The lock's path.
-        path: String,
-        /// The node whose ACL denies it. If the lock's directory is missing, the one in which that directory,
-        /// or one above it, would be created.
-        node: String,
-        /// Whether this client has credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)). `None`
-        /// for a borrowed session and for a connector, which may have credentials of their own.
-        has_credentials: Option<bool>,
-    },
+    /// A request failed, or was not sent: no server answered, an ACL denies it, the client is closed ..
+    #[error(transparent)]
+    Request(#[from] Error),
     /// A node that this client left in the lock's directory blocks all contenders, and the servers refuse to
     /// delete it: the ACL of the directory denies this client DELETE. Grant it, or close the client. This
     /// call has asked for the deletion once more.
@@ -232,32 +219,6 @@ pub enum AcquireError {
         /// What the server said to its deletion.
         #[source]
         source: Cause,
-    },
-    /// The directory holds contenders of another recipe, which queue by other rules: both would be let in.
-    /// Use a path of its own for each recipe.
-    #[error(
-        "the lock {path} is in use by another recipe: its node {node} queues by other rules; use a path of \
-         its own for each recipe",
-        path = Quoted(path), node = Quoted(node)
-    )]
-    #[non_exhaustive]
-    MixedRecipes {
-        /// The lock's path.
-        path: String,
-        /// One of the other recipe's nodes.
-        node: NodePath,
-    },
-    /// More than 2^31 nodes were created in the directory: from here on Java and Go clients sort new
-    /// contenders before old ones. Stop all contenders and delete the directory, which starts the numbers
-    /// again.
-    #[error(
-        "the sequence numbers of the lock {path} are used up: stop its contenders and delete the directory",
-        path = Quoted(path)
-    )]
-    #[non_exhaustive]
-    SequenceExhausted {
-        /// The lock's path.
-        path: String,
     },
     /// This client has as many waiters for a fair lock as it may have
     /// ([`max_waiters`](crate::InterProcessFairLockBuilder::max_waiters)): each has a node, and a directory
@@ -322,17 +283,6 @@ pub enum AcquireError {
         /// The lock's path.
         path: String,
     },
-    /// The servers refused a request, for a reason that a retry does not change: to create the node, or to read that
-    /// with the limit of a semaphore. The source says which.
-    #[error("ZooKeeper refused a request for the lock {path}", path = Quoted(path))]
-    #[non_exhaustive]
-    Rejected {
-        /// The lock's path.
-        path: String,
-        /// What was refused, and what the server said.
-        #[source]
-        source: Cause,
-    },
     /// The semaphore will not give as many permits to one call: they are more than its limit. A call that waits
     /// ends with this too if the limit has become smaller than what it asks for when it is the first in the
     /// queue.
@@ -374,102 +324,51 @@ pub enum AcquireError {
         /// The semaphore's path.
         path: String,
     },
-    /// Another process has acquired permits under another limit: one of the two is wrong. Give all handles
-    /// the same limit, or store the limit for all with
-    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): then what handles state does not count.
-    #[error(
-        "the limit of the semaphore {path} is {ours} here, but the node {node} was created under a limit of \
-         {theirs}: give all handles the same limit, or store one for all with `set_limit`",
-        path = Quoted(path), node = Quoted(node)
-    )]
-    #[non_exhaustive]
-    LimitMismatch {
-        /// The semaphore's path.
-        path: String,
-        /// The limit that this handle states.
-        ours: u32,
-        /// The limit under which the node was created.
-        theirs: u32,
-        /// The node of a permit that says so.
-        node: NodePath,
-    },
-    /// The node that stores the semaphore's limit contains something else than a limit: four bytes, big-endian
-    /// and at least 1, as Curator's `SharedCount` writes them.
-    #[error(
-        "the node {node} stores no limit for the semaphore {path}: {found}, instead of four bytes with a \
-         number of at least 1; store one with `set_limit`, or delete the node",
-        path = Quoted(path), node = Quoted(node)
-    )]
-    #[non_exhaustive]
-    InvalidLimit {
-        /// The semaphore's path.
-        path: String,
-        /// The path of the node, without the client's namespace.
-        node: String,
-        /// What it contains instead.
-        found: String,
-    },
-    /// The servers refused the client's credentials; the client is closed.
-    #[error(
-        "cannot acquire the lock {path}: ZooKeeper refused the client's credentials",
-        path = Quoted(path)
-    )]
-    #[non_exhaustive]
-    AuthFailed {
-        /// The lock's path.
-        path: String,
-    },
-    /// The client was closed, or is [drained](crate::Client::drain), the session that it borrowed has ended, or a
-    /// [`QueuedLock`](crate::QueuedLock) had already returned its guard or its error.
-    #[error(
-        "cannot acquire the lock {path}: its client is closed, or the place in its queue has been used",
-        path = Quoted(path)
-    )]
-    #[non_exhaustive]
-    Closed {
-        /// The lock's path.
-        path: String,
-    },
 }
 
 impl AcquireError {
+    /// Returns the kind of the request that failed; `None` of the other variants.
+    #[must_use]
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Request(error) => Some(error.kind()),
+            _ => None,
+        }
+    }
+
     /// Returns `true` if the same call may succeed later with nothing else changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
+        match self {
+            Self::Request(error) => error.is_retryable(),
             Self::TimedOut { .. }
-                | Self::Connection { .. }
-                | Self::NodeDeleted { .. }
-                | Self::LeaseOver { .. }
-                | Self::TooManyWaiters { .. }
-                | Self::TooManyWatches { .. }
-        )
+            | Self::NodeDeleted { .. }
+            | Self::LeaseOver { .. }
+            | Self::TooManyWaiters { .. }
+            | Self::TooManyWatches { .. } => true,
+            Self::Orphaned { .. }
+            | Self::InvalidLease { .. }
+            | Self::TooManyPermits { .. }
+            | Self::TooManyAtOnce { .. }
+            | Self::ZeroPermits { .. } => false,
+        }
     }
 
     /// Returns the lock's path, without the client's namespace.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
+            Self::Request(error) => error.path(),
             Self::TimedOut { path, .. }
-            | Self::Connection { path, .. }
-            | Self::NoAuth { path, .. }
             | Self::Orphaned { path, .. }
-            | Self::MixedRecipes { path, .. }
-            | Self::SequenceExhausted { path }
             | Self::TooManyWaiters { path, .. }
             | Self::TooManyWatches { path }
             | Self::NodeDeleted { path, .. }
             | Self::LeaseOver { path }
             | Self::InvalidLease { path }
-            | Self::Rejected { path, .. }
             | Self::TooManyPermits { path, .. }
             | Self::TooManyAtOnce { path, .. }
-            | Self::ZeroPermits { path }
-            | Self::LimitMismatch { path, .. }
-            | Self::InvalidLimit { path, .. }
-            | Self::AuthFailed { path }
-            | Self::Closed { path } => path,
+            | Self::ZeroPermits { path } => path,
         }
     }
 }
@@ -501,24 +400,13 @@ impl AcquireError {
 #[non_exhaustive]
 pub enum TryLockError {
     /// The lock is held, or another contender is ahead in its queue.
-    #[error(
-        "the lock {path} is not free{}",
-        in_the_way(1, first.as_deref(), held_by.as_deref(), holder.as_ref()), path = Quoted(path)
-    )]
+    #[error("the lock {path} is not free: {contention}", path = Quoted(path))]
     #[non_exhaustive]
     WouldBlock {
         /// The lock's path.
         path: String,
-        /// The number of contenders known to be ahead, at least 1. The message does not print it.
-        ahead: usize,
-        /// The path of the first node in the queue, without the client's namespace. `None` if this client
-        /// already has as many nodes as it may have, and no server was asked.
-        first: Option<NodePath>,
-        /// Who holds the lock: the first in its queue. `None` if that is not known, because no read of its node was
-        /// answered in time or the ACL does not allow it, and of a semaphore, which has several holders.
-        held_by: Option<Box<Contender>>,
-        /// The hold that is in the way, if a lock of this type and this client acquired it.
-        holder: Option<LocalHolder>,
+        /// What is in the way.
+        contention: Contention,
     },
     /// The lock could not be asked for.
     #[error(transparent)]
@@ -529,10 +417,19 @@ impl TryLockError {
     /// The error of a call with a timeout, after it has `waited`.
     pub(crate) fn timed_out(self, timeout: Duration, waited: Duration) -> AcquireError {
         match self {
-            Self::WouldBlock { path, ahead, first, held_by, holder } => {
-                AcquireError::TimedOut { path, timeout, waited, ahead, first, held_by, holder }
+            Self::WouldBlock { path, contention } => {
+                AcquireError::TimedOut { path, timeout, waited, contention }
             }
             Self::Acquire(error) => error,
+        }
+    }
+
+    /// Returns the kind of the request that failed; `None` if none did.
+    #[must_use]
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::WouldBlock { .. } => None,
+            Self::Acquire(error) => error.kind(),
         }
     }
 
@@ -555,25 +452,23 @@ impl TryLockError {
     }
 }
 
-debug_as_text!(AcquireError {
+/// For a function that looks at a lock, and then tries to acquire it.
+impl From<Error> for TryLockError {
+    fn from(error: Error) -> Self {
+        Self::Acquire(error.into())
+    }
+}
+
+debug_as_text!(AcquireError: Request {
     TimedOut,
-    Connection,
-    NoAuth,
     Orphaned,
-    MixedRecipes,
-    SequenceExhausted,
     TooManyWaiters,
     TooManyWatches,
     NodeDeleted,
     LeaseOver,
     InvalidLease,
-    Rejected,
     TooManyPermits,
     TooManyAtOnce,
-    ZeroPermits,
-    LimitMismatch,
-    InvalidLimit,
-    AuthFailed,
-    Closed
+    ZeroPermits
 });
 debug_as_text!(TryLockError { WouldBlock, Acquire });

@@ -5,7 +5,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::acquire::AcquireError;
-use super::cause::{Cause, credentials};
+use super::cause::Cause;
+use super::request::{Error, ErrorKind};
 use crate::shown::{Quoted, debug_as_text};
 
 /// Error of a [`DistributedAtomicLong`](crate::DistributedAtomicLong).
@@ -39,17 +40,14 @@ use crate::shown::{Quoted, debug_as_text};
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum AtomicLongError {
-    /// No server answered for as long as the retry policy allows, or, under the mutex of a contended counter, for the
-    /// [`lock_timeout`](crate::DistributedAtomicLongBuilder::lock_timeout). The change was not made, and will not be.
-    #[error("no ZooKeeper server answered a request for the counter {path}", path = Quoted(path))]
-    #[non_exhaustive]
-    Connection {
-        /// The counter's path.
-        path: String,
-        /// What failed last.
-        #[source]
-        source: Cause,
-    },
+    /// A request failed, or was not sent. The change was not made, and will not be.
+    ///
+    /// Of the kind [`Connection`](ErrorKind::Connection) also if the servers did not answer, under the mutex
+    /// of a contended counter, for the [`lock_timeout`](crate::DistributedAtomicLongBuilder::lock_timeout).
+    /// Of the kind [`NoAuth`](ErrorKind::NoAuth) if this client lacks READ and WRITE on the node, or, if it
+    /// is missing, CREATE on the nearest directory above it that exists.
+    #[error(transparent)]
+    Request(#[from] Error),
     /// The answer to the write was lost, and it cannot be found out any more whether it was committed: the
     /// counter was changed since, or no server answered again. The change was made, was not made, or, if no
     /// server answered again, may still be made. Do not use the number that it would have had.
@@ -67,7 +65,7 @@ pub enum AtomicLongError {
     },
     /// Others changed the counter before each try, or kept the mutex, for all of the
     /// [`lock_timeout`](crate::DistributedAtomicLongBuilder::lock_timeout); or others kept deleting it. Time that the
-    /// servers took to answer is [`Connection`](Self::Connection).
+    /// servers took to answer is a [`Request`](Self::Request) that failed.
     #[error("others kept changing the counter {path} for {waited:?}", path = Quoted(path))]
     #[non_exhaustive]
     Contended {
@@ -125,31 +123,6 @@ pub enum AtomicLongError {
         /// The counter's path.
         path: String,
     },
-    /// An ACL denies this client what it needs: READ and WRITE on the node, or, if it is missing, CREATE on
-    /// the nearest directory above it that exists.
-    #[error(
-        "no permission for the counter {path}: its ACL needs READ and WRITE, or, if it is missing, the \
-         nearest directory above it CREATE, for this client{}",
-        credentials(*has_credentials), path = Quoted(path)
-    )]
-    #[non_exhaustive]
-    NoAuth {
-        /// The counter's path.
-        path: String,
-        /// Whether this client has credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)). `None`
-        /// for a borrowed session and for a connector, which may have credentials of their own.
-        has_credentials: Option<bool>,
-    },
-    /// The server refused the request, for a reason that a retry does not change.
-    #[error("ZooKeeper refused a request for the counter {path}", path = Quoted(path))]
-    #[non_exhaustive]
-    Rejected {
-        /// The counter's path.
-        path: String,
-        /// What the server said.
-        #[source]
-        source: Cause,
-    },
     /// The mutex under which a contended counter is changed could not be acquired, for another reason than
     /// the time that it took.
     #[error("the counter {path} is contended, and its mutex could not be acquired", path = Quoted(path))]
@@ -161,42 +134,32 @@ pub enum AtomicLongError {
         #[source]
         source: Box<AcquireError>,
     },
-    /// The servers refused the client's credentials; the client is closed.
-    #[error(
-        "cannot use the counter {path}: ZooKeeper refused the client's credentials",
-        path = Quoted(path)
-    )]
-    #[non_exhaustive]
-    AuthFailed {
-        /// The counter's path.
-        path: String,
-    },
-    /// The client was closed, or the session that it borrowed has ended.
-    #[error("cannot use the counter {path}: its client is closed", path = Quoted(path))]
-    #[non_exhaustive]
-    Closed {
-        /// The counter's path.
-        path: String,
-    },
 }
 
 impl AtomicLongError {
+    /// Returns the kind of the request that failed, of the counter or its mutex; `None` if none did.
+    #[must_use]
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Request(error) => Some(error.kind()),
+            Self::Mutex { source, .. } => source.kind(),
+            _ => None,
+        }
+    }
+
     /// Returns `true` if the same call may succeed later with nothing else changed, and does nothing twice:
     /// never after [`Unknown`](Self::Unknown).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connection { .. } | Self::Contended { .. } => true,
+            Self::Request(error) => error.is_retryable(),
+            Self::Contended { .. } => true,
             Self::Mutex { source, .. } => source.is_retryable(),
             Self::Unknown { .. }
             | Self::Overflow { .. }
             | Self::NotACounter { .. }
             | Self::NotPersistent { .. }
-            | Self::VersionsUsedUp { .. }
-            | Self::NoAuth { .. }
-            | Self::Rejected { .. }
-            | Self::AuthFailed { .. }
-            | Self::Closed { .. } => false,
+            | Self::VersionsUsedUp { .. } => false,
         }
     }
 
@@ -204,33 +167,24 @@ impl AtomicLongError {
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
-            Self::Connection { path, .. }
-            | Self::Unknown { path, .. }
+            Self::Request(error) => error.path(),
+            Self::Unknown { path, .. }
             | Self::Contended { path, .. }
             | Self::Overflow { path, .. }
             | Self::NotACounter { path, .. }
             | Self::NotPersistent { path }
             | Self::VersionsUsedUp { path }
-            | Self::NoAuth { path, .. }
-            | Self::Rejected { path, .. }
-            | Self::Mutex { path, .. }
-            | Self::AuthFailed { path }
-            | Self::Closed { path } => path,
+            | Self::Mutex { path, .. } => path,
         }
     }
 }
 
-debug_as_text!(AtomicLongError {
-    Connection,
+debug_as_text!(AtomicLongError: Request {
     Unknown,
     Contended,
     Overflow,
     NotACounter,
     NotPersistent,
     VersionsUsedUp,
-    NoAuth,
-    Rejected,
-    Mutex,
-    AuthFailed,
-    Closed
+    Mutex
 });

@@ -4,9 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::cause::Cause;
 use super::lost::Lost;
-use crate::path::NodePath;
+use super::request::{Error, ErrorKind};
 use crate::shown::{Quoted, debug_as_text};
 
 /// Error of converting a guard of a read-write lock; hands the guard back.
@@ -116,42 +115,40 @@ pub enum ConversionFailure {
     /// The lock is lost.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// The directory holds contenders of another recipe.
-    #[error(
-        "the lock's directory is in use by another recipe: its node {node} queues by other rules",
-        node = Quoted(node)
-    )]
-    #[non_exhaustive]
-    MixedRecipes {
-        /// One of the other recipe's nodes.
-        node: NodePath,
-    },
-    /// The server refused a request of the conversion, for a reason that a retry does not change.
-    #[error("ZooKeeper refused a request of the conversion")]
-    #[non_exhaustive]
-    Rejected {
-        /// What the server said.
-        #[source]
-        source: Cause,
-    },
+    /// The servers refused a request of the conversion.
+    #[error(transparent)]
+    Request(#[from] Error),
 }
 
 impl ConversionFailure {
+    /// Returns the kind of the request that failed; `None` of the other variants.
+    #[must_use]
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Request(error) => Some(error.kind()),
+            _ => None,
+        }
+    }
+
     /// Returns `true` if the same conversion may succeed later with nothing else changed: after
     /// [`Contended`](Self::Contended).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Contended)
+        match self {
+            Self::Contended => true,
+            Self::Request(error) => error.is_retryable(),
+            Self::WouldDeadlock | Self::Lost(_) => false,
+        }
     }
 
-    /// Returns the path of the lock, or of the node, that the failure names; `None` if it names none.
+    /// Returns the path of the lock if the failure names it, otherwise `None`.
     /// [`ConversionError::path`] is always that of the lock.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Lost(lost) => Some(lost.path()),
-            Self::MixedRecipes { node } => Some(node),
-            Self::WouldDeadlock | Self::Contended | Self::Rejected { .. } => None,
+            Self::Request(error) => Some(error.path()),
+            Self::WouldDeadlock | Self::Contended => None,
         }
     }
 }
@@ -162,4 +159,4 @@ impl<G: fmt::Debug> fmt::Debug for ConversionError<G> {
     }
 }
 
-debug_as_text!(ConversionFailure { WouldDeadlock, Contended, Lost, MixedRecipes, Rejected });
+debug_as_text!(ConversionFailure: Request { WouldDeadlock, Contended, Lost });

@@ -6,7 +6,7 @@ use super::acquire::AcquireError;
 use super::build::BuildError;
 use super::cause::Cause;
 use super::lost::Lost;
-use super::read::ReadError;
+use super::request::{Error, ErrorKind};
 use super::transaction::TransactionError;
 use crate::shown::{Quoted, debug_as_text};
 
@@ -45,8 +45,8 @@ pub enum OnceError {
     Acquire(#[from] AcquireError),
     /// Whether the occasion is recorded could not be read. The job did not run.
     #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The lock was lost while the job ran, and the job was dropped: it has done a part of its work.
+    Request(#[from] Error),
+    /// The lock was lost. If that was while the job ran, it was dropped, and has done a part of its work.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The job returned an error.
@@ -96,6 +96,16 @@ pub enum OnceError {
 }
 
 impl OnceError {
+    /// Returns the kind of the request that failed, for the lock or the record; `None` of the other errors.
+    #[must_use]
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Acquire(error) => error.kind(),
+            Self::Request(error) => Some(error.kind()),
+            _ => None,
+        }
+    }
+
     /// Returns `true` if the same call may succeed later with nothing else changed. It runs the job again only
     /// if the occasion is not recorded by then.
     #[must_use]
@@ -103,9 +113,7 @@ impl OnceError {
         match self {
             Self::Build(_) => false,
             Self::Acquire(error) => error.is_retryable(),
-            // One that ends a read is as good as one that ends the job.
-            Self::Read(ReadError::Lost(_)) => true,
-            Self::Read(error) => error.is_retryable(),
+            Self::Request(error) => error.is_retryable(),
             Self::Lost(_) | Self::Failed { .. } | Self::Unknown { .. } => true,
             Self::NotRecorded { source, .. } => {
                 !matches!(**source, TransactionError::InvalidPath(_) | TransactionError::TooLarge { .. })
@@ -119,11 +127,11 @@ impl OnceError {
         match self {
             Self::Build(error) => error.path(),
             Self::Acquire(error) => error.path(),
-            Self::Read(error) => error.path(),
+            Self::Request(error) => error.path(),
             Self::Lost(lost) => lost.path(),
             Self::Failed { path, .. } | Self::NotRecorded { path, .. } | Self::Unknown { path, .. } => path,
         }
     }
 }
 
-debug_as_text!(OnceError { Build, Acquire, Read, Lost, Failed, NotRecorded, Unknown });
+debug_as_text!(OnceError: Request { Build, Acquire, Lost, Failed, NotRecorded, Unknown });

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::cause::{Cause, credentials};
+use super::cause::Cause;
+use super::request::{Error, ErrorKind};
 use crate::shown::{Quoted, debug_as_text};
 
 /// Error of a [`PersistentNode`](crate::PersistentNode) and a [`GroupMember`](crate::GroupMember).
@@ -49,41 +50,12 @@ pub enum PersistentNodeError {
         #[source]
         source: Option<Cause>,
     },
-    /// No server answered for as long as the retry policy allows.
-    #[error("no ZooKeeper server answered a request for {path}", path = Quoted(path))]
-    #[non_exhaustive]
-    Connection {
-        /// The path of the node, or of the group.
-        path: String,
-        /// What failed last.
-        #[source]
-        source: Cause,
-    },
-    /// An ACL denies this client what it needs: CREATE on the directory, or the nearest one above it that
-    /// exists, READ and WRITE on the node, and DELETE on the directory.
-    #[error(
-        "no permission for {path}: its ACL needs READ and WRITE, and the directory above it CREATE and DELETE, \
-         for this client{}",
-        credentials(*has_credentials), path = Quoted(path)
-    )]
-    #[non_exhaustive]
-    NoAuth {
-        /// The path of the node, or of the group.
-        path: String,
-        /// Whether this client has credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)). `None`
-        /// for a borrowed session and for a connector, which may have credentials of their own.
-        has_credentials: Option<bool>,
-    },
-    /// The server refused a request, for a reason that a retry does not change.
-    #[error("ZooKeeper refused a request for {path}", path = Quoted(path))]
-    #[non_exhaustive]
-    Rejected {
-        /// The path of the node, or of the group.
-        path: String,
-        /// What the server said.
-        #[source]
-        source: Cause,
-    },
+    /// A request failed, or was not sent.
+    ///
+    /// Of the kind [`NoAuth`](ErrorKind::NoAuth) if this client lacks CREATE on the directory, or the nearest
+    /// one above it that exists, READ and WRITE on the node, or DELETE on the directory.
+    #[error(transparent)]
+    Request(#[from] Error),
     /// The data are larger than a request can carry. The node keeps what it has.
     #[error("the node {path} cannot have {bytes} bytes of data: at most 1,000,000 fit", path = Quoted(path))]
     #[non_exhaustive]
@@ -104,52 +76,38 @@ pub enum PersistentNodeError {
         /// The path of the node.
         path: String,
     },
-    /// The servers refused the client's credentials; the client is closed.
-    #[error("{path} cannot be used: ZooKeeper refused the client's credentials", path = Quoted(path))]
-    #[non_exhaustive]
-    AuthFailed {
-        /// The path of the node, or of the group.
-        path: String,
-    },
-    /// The client was closed, or the session that it borrowed has ended.
-    #[error("{path} cannot be used: its client is closed", path = Quoted(path))]
-    #[non_exhaustive]
-    Closed {
-        /// The path of the node, or of the group.
-        path: String,
-    },
 }
 
 impl PersistentNodeError {
+    /// Returns the kind of the request that failed; `None` of the other variants.
+    #[must_use]
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Request(error) => Some(error.kind()),
+            _ => None,
+        }
+    }
+
     /// Returns `true` if the same call may succeed later with nothing else changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::TimedOut { .. } | Self::Connection { .. })
+        match self {
+            Self::Request(error) => error.is_retryable(),
+            Self::TimedOut { .. } => true,
+            Self::DataTooLarge { .. } | Self::NotConfirmed { .. } => false,
+        }
     }
 
     /// Returns the path of the node, or of the group, without the client's namespace.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
-            Self::TimedOut { path, .. }
-            | Self::Connection { path, .. }
-            | Self::NoAuth { path, .. }
-            | Self::Rejected { path, .. }
-            | Self::DataTooLarge { path, .. }
-            | Self::NotConfirmed { path }
-            | Self::AuthFailed { path }
-            | Self::Closed { path } => path,
+            Self::Request(error) => error.path(),
+            Self::TimedOut { path, .. } | Self::DataTooLarge { path, .. } | Self::NotConfirmed { path } => {
+                path
+            }
         }
     }
 }
 
-debug_as_text!(PersistentNodeError {
-    TimedOut,
-    Connection,
-    NotConfirmed,
-    NoAuth,
-    Rejected,
-    DataTooLarge,
-    AuthFailed,
-    Closed
-});
+debug_as_text!(PersistentNodeError: Request { TimedOut, DataTooLarge, NotConfirmed });

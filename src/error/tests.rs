@@ -6,12 +6,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::BreakError;
 use super::{
-    AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, ConversionError,
-    ConversionFailure, InspectError, InvalidPath, LeadError, Lost, LostReason, OnceError, OrBusy,
-    PersistentNodeError, ReadError, ReleaseError, RevokeError, ServerFailures, SetPermitsError,
-    TransactionError, TryLockError,
+    AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, Contention, ConversionError,
+    ConversionFailure, ErrorKind, InvalidPath, Lost, LostReason, OnceError, OrBusy, PersistentNodeError,
+    Purpose, ReleaseError, RequestFailure, ServerFailures, TransactionError, TryLockError,
 };
 use crate::path::NodePath;
 
@@ -27,32 +25,28 @@ fn node() -> NodePath {
     NODE.parse().unwrap()
 }
 
+fn contention(ahead: usize, first: Option<NodePath>) -> Contention {
+    Contention { ahead, first, held_by: None, holder: None }
+}
+
+const PATH: &str = "/stock/sku-42";
+
+fn request(failure: RequestFailure) -> super::Error {
+    super::Error::new(Purpose::Lock, PATH, failure)
+}
+
 fn acquire_errors() -> Vec<(AcquireError, bool)> {
-    let path = || "/stock/sku-42".to_owned();
+    let path = || PATH.to_owned();
+    let busy = contention(2, Some(node()));
     vec![
-        (
-            AcquireError::TimedOut {
-                path: path(),
-                timeout: SOON,
-                waited: SOON,
-                ahead: 2,
-                first: Some(node()),
-                held_by: None,
-                holder: None,
-            },
-            true,
-        ),
-        (AcquireError::Connection { path: path(), source: no_source() }, true),
+        (AcquireError::TimedOut { path: path(), timeout: SOON, waited: SOON, contention: busy }, true),
+        (request(RequestFailure::Connection(no_source())).into(), true),
+        (request(RequestFailure::Rejected(no_source())).into(), false),
+        (request(RequestFailure::Closed).into(), false),
         (AcquireError::NodeDeleted { path: path(), times: 3 }, true),
         (AcquireError::LeaseOver { path: path() }, true),
         (AcquireError::InvalidLease { path: path() }, false),
-        (AcquireError::NoAuth { path: path(), node: path(), has_credentials: Some(false) }, false),
         (AcquireError::Orphaned { path: path(), node: node(), source: no_source() }, false),
-        (AcquireError::MixedRecipes { path: path(), node: node() }, false),
-        (AcquireError::SequenceExhausted { path: path() }, false),
-        (AcquireError::Rejected { path: path(), source: no_source() }, false),
-        (AcquireError::AuthFailed { path: path() }, false),
-        (AcquireError::Closed { path: path() }, false),
     ]
 }
 
@@ -102,13 +96,8 @@ fn a_node_says_which_and_whether_to_try_again() {
     for (error, retryable) in [
         (late(true, None), true),
         (late(false, Some(no_source())), true),
-        (PersistentNodeError::Connection { path: path(), source: no_source() }, true),
-        (PersistentNodeError::NoAuth { path: path(), has_credentials: Some(false) }, false),
-        (PersistentNodeError::Rejected { path: path(), source: no_source() }, false),
         (PersistentNodeError::DataTooLarge { path: path(), bytes: 1_000_001 }, false),
         (PersistentNodeError::NotConfirmed { path: path() }, false),
-        (PersistentNodeError::AuthFailed { path: path() }, false),
-        (PersistentNodeError::Closed { path: path() }, false),
     ] {
         assert!(error.to_string().contains("\"/services/web-1\""), "{error}");
         assert_eq!((error.path(), error.is_retryable()), ("/services/web-1", retryable), "{error}");
@@ -116,108 +105,155 @@ fn a_node_says_which_and_whether_to_try_again() {
     }
 }
 
+const PURPOSES: [Purpose; 9] = [
+    Purpose::Lock,
+    Purpose::Look,
+    Purpose::Limit,
+    Purpose::Counter,
+    Purpose::Node,
+    Purpose::Data,
+    Purpose::Revocation,
+    Purpose::Deletion,
+    Purpose::Conversion,
+];
+
+fn failures() -> [(RequestFailure, ErrorKind); 15] {
+    [
+        (RequestFailure::Connection(no_source()), ErrorKind::Connection),
+        (RequestFailure::NoAuth, ErrorKind::NoAuth),
+        (RequestFailure::Rejected(no_source()), ErrorKind::Rejected),
+        (RequestFailure::InvalidPath(no_source()), ErrorKind::Rejected),
+        (RequestFailure::OtherLock, ErrorKind::Rejected),
+        (RequestFailure::AuthFailed, ErrorKind::AuthFailed),
+        (RequestFailure::Closed, ErrorKind::Closed),
+        (RequestFailure::PlaceUsed, ErrorKind::Closed),
+        (RequestFailure::Left, ErrorKind::Closed),
+        (RequestFailure::MixedRecipes, ErrorKind::MixedRecipes),
+        (RequestFailure::SequenceExhausted, ErrorKind::SequenceExhausted),
+        (RequestFailure::LimitMismatch { ours: 3, theirs: 5 }, ErrorKind::LimitMismatch),
+        (RequestFailure::NoLimit("3 bytes".to_owned()), ErrorKind::InvalidLimit),
+        (RequestFailure::LimitOutOfRange { asked: 0, largest: 5 }, ErrorKind::InvalidLimit),
+        (RequestFailure::LimitOutOfRange { asked: 7, largest: 5 }, ErrorKind::InvalidLimit),
+    ]
+}
+
 #[test]
-fn a_read_says_of_which_node_and_whether_to_try_again() {
-    let path = || "/rates".to_owned();
-    for (error, retryable) in [
-        (ReadError::InvalidPath(InvalidPath::new("/rates", "it is only a test")), false),
-        (ReadError::Connection { path: path(), source: no_source() }, true),
-        (ReadError::NoAuth { path: path(), has_credentials: Some(false) }, false),
-        (ReadError::Rejected { path: path(), source: no_source() }, false),
-    ] {
-        assert!(error.to_string().contains("\"/rates\""), "{error}");
-        assert_eq!((error.path(), error.is_retryable()), ("/rates", retryable), "{error}");
-        assert_well_put(&error);
+fn errors_of_requests_name_the_path_and_are_the_same_in_every_enum() {
+    for purpose in PURPOSES {
+        for (failure, kind) in failures() {
+            let sourced = matches!(
+                failure,
+                RequestFailure::Connection(_) | RequestFailure::Rejected(_) | RequestFailure::InvalidPath(_)
+            );
+            // What is revoked is known by its node alone.
+            let path = if matches!(purpose, Purpose::Revocation) { NODE } else { PATH };
+            let error = super::Error::new(purpose, path, failure).at(node());
+            assert!(error.to_string().contains(&format!("{path:?}")), "{error}");
+            assert_eq!((error.path(), error.node(), error.kind()), (path, Some(NODE), kind), "{error}");
+            assert_eq!(error.is_retryable(), kind == ErrorKind::Connection, "{error}");
+            assert_eq!(error.source().is_some(), sourced, "{error}");
+            assert_well_put(&error);
+            let shown = assert_brief(&error);
+            assert!(shown.starts_with(&format!("Error::{kind:?}({error}")), "{shown}");
+            macro_rules! same {
+                ($name:ident) => {
+                    let same = $name::from(error.clone());
+                    assert_eq!((same.kind(), same.is_retryable()), (Some(kind), error.is_retryable()));
+                    assert_eq!((same.to_string(), same.source().is_some()), (error.to_string(), sourced));
+                    assert!(assert_brief(&same).ends_with(&format!("::Request({shown})")), "{same:?}");
+                };
+            }
+            same!(AcquireError);
+            same!(AtomicLongError);
+            same!(PersistentNodeError);
+            same!(TransactionError);
+            same!(ConversionFailure);
+            same!(OnceError);
+            let tried = TryLockError::from(error.clone());
+            assert_eq!(
+                (tried.kind(), tried.path(), tried.to_string()),
+                (Some(kind), path, error.to_string())
+            );
+        }
     }
 }
 
 #[test]
-fn errors_of_looking_name_the_path_and_are_the_same_to_one_who_acquires() {
-    let path = || "/stock/sku-42".to_owned();
-    let limit = || "/stock/sku-42/permits".to_owned();
-    // With what it is to one who acquires.
-    macro_rules! both {
-        ($variant:ident { $($field:ident: $value:expr),* }) => {
-            (
-                InspectError::$variant { path: path(), $($field: $value),* },
-                AcquireError::$variant { path: path(), $($field: $value),* },
-            )
-        };
-    }
-    for ((error, acquire), retryable, sourced) in [
-        (both!(Connection { source: no_source() }), true, true),
-        (both!(NoAuth { node: NODE.to_owned(), has_credentials: Some(false) }), false, false),
-        (both!(MixedRecipes { node: node() }), false, false),
-        (both!(SequenceExhausted {}), false, false),
-        (both!(LimitMismatch { ours: 3, theirs: 5, node: node() }), false, false),
-        (both!(InvalidLimit { node: limit(), found: "3 bytes".to_owned() }), false, false),
-        (both!(Rejected { source: no_source() }), false, true),
-        (both!(AuthFailed {}), false, false),
-        (both!(Closed {}), false, false),
+fn errors_of_requests_say_what_is_to_be_done() {
+    let error = |purpose, failure| super::Error::new(purpose, PATH, failure).at(node()).to_string();
+    for (purpose, text) in [
+        (Purpose::Lock, "acquire the lock"),
+        (Purpose::Look, "look at"),
+        (Purpose::Limit, "set the limit of the semaphore"),
+        (Purpose::Counter, "use the counter"),
+        (Purpose::Node, "use"),
+        (Purpose::Data, "read"),
+        (Purpose::Conversion, "convert the lock"),
     ] {
-        assert!(error.to_string().contains("\"/stock/sku-42\""), "{error}");
-        assert_eq!((error.path(), error.is_retryable()), ("/stock/sku-42", retryable), "{error}");
-        assert_eq!(error.source().is_some(), sourced, "{error}");
-        assert_well_put(&error);
-        assert_brief(&error);
-
-        let converted = AcquireError::from(error.clone());
-        assert_eq!(format!("{converted:?}"), format!("{acquire:?}"));
-        assert_eq!((converted.path(), converted.is_retryable()), (error.path(), retryable), "{converted}");
-        let tried = TryLockError::from(error);
-        assert!(matches!(tried, TryLockError::Acquire(_)) && tried.to_string() == acquire.to_string());
+        let asked = format!("{text} {PATH:?}");
+        assert_eq!(
+            error(purpose, RequestFailure::Rejected(no_source())),
+            format!("ZooKeeper refused a request to {asked}")
+        );
+        let closed = format!("cannot {asked}: its client is closed; connect another");
+        assert_eq!(error(purpose, RequestFailure::Closed), closed);
     }
-    let denied = |has_credentials| {
-        InspectError::NoAuth { path: path(), node: NODE.to_owned(), has_credentials }.to_string()
-    };
-    let needs = format!("the ACL of {NODE:?} needs READ for this client");
-    assert!(denied(None).ends_with(&needs), "{}", denied(None));
-    assert!(denied(Some(false)).ends_with("which has no credentials (`ClientBuilder::auth`)"));
-    assert!(denied(Some(true)).ends_with("which has credentials, but not the right ones"));
+    let connection = |purpose| error(purpose, RequestFailure::Connection(no_source()));
+    assert!(connection(Purpose::Limit).ends_with(": set it again"));
+    assert!(connection(Purpose::Deletion).ends_with(": it may be deleted or not"));
+    assert!(error(Purpose::Look, RequestFailure::AuthFailed).ends_with("connect another client"));
+    for (failure, text) in [
+        (RequestFailure::OtherLock, "call `break_lock` of the lock that returned it"),
+        (RequestFailure::Left, "start another"),
+        (RequestFailure::MixedRecipes, "use a path of its own for each recipe"),
+        (RequestFailure::SequenceExhausted, "stop its contenders and delete the directory"),
+        (RequestFailure::LimitMismatch { ours: 3, theirs: 5 }, "is 3 here, "),
+        (RequestFailure::LimitMismatch { ours: 3, theirs: 5 }, "under a limit of 5: "),
+        (RequestFailure::NoLimit("3 bytes".to_owned()), ": 3 bytes, instead of four bytes"),
+        (RequestFailure::LimitOutOfRange { asked: 0, largest: 5 }, "set one of at least 1"),
+        (RequestFailure::LimitOutOfRange { asked: 7, largest: 5 }, "be 7: the largest is 5"),
+    ] {
+        assert!(error(Purpose::Look, failure.clone()).contains(text), "{failure:?}");
+    }
 }
 
 #[test]
-fn errors_of_setting_a_limit_name_the_path_and_say_whether_to_try_again() {
-    let path = || "/stock".to_owned();
-    let node = || "/stock/permits".to_owned();
-    let not_set = SetPermitsError::not_set;
-    let unlike = InspectError::SequenceExhausted { path: path() };
-    for (error, text, retryable, sourced) in [
-        (SetPermitsError::ZeroPermits { path: path() }, "at least 1", false, false),
-        (
-            SetPermitsError::TooManyPermits { path: path(), asked: 7, limit: 5 },
-            "be 7: the largest is 5",
-            false,
-            false,
-        ),
-        (not_set(InspectError::Connection { path: path(), source: no_source() }), "set it again", true, true),
-        (
-            not_set(InspectError::NoAuth { path: path(), node: node(), has_credentials: Some(false) }),
-            "\"/stock/permits\" needs WRITE",
-            false,
-            false,
-        ),
-        (
-            not_set(InspectError::Rejected { path: path(), source: no_source() }),
-            "refused to set",
-            false,
-            true,
-        ),
-        (
-            not_set(InspectError::AuthFailed { path: path() }),
-            "refused the client's credentials",
-            false,
-            false,
-        ),
-        (not_set(InspectError::Closed { path: path() }), "its client is closed", false, false),
-        (not_set(unlike), "refused to set", false, true),
+fn errors_of_permissions_say_which_acl_needs_what_and_whether_there_are_credentials() {
+    let denied =
+        |purpose, node: &str| super::Error::new(purpose, PATH, RequestFailure::NoAuth).at(node).to_string();
+    for (purpose, node, needs) in [
+        (Purpose::Lock, PATH, "the ACL of its directory needs CREATE, DELETE and READ".to_owned()),
+        (Purpose::Lock, NODE, format!("the node before this client's, {NODE:?}, needs READ")),
+        (Purpose::Lock, "/stock/sku-42/leases", "\"/stock/sku-42/leases\" needs CREATE, DELETE".to_owned()),
+        (Purpose::Lock, "/stock/sku-42/permits", "\"/stock/sku-42/permits\" needs READ".to_owned()),
+        (Purpose::Lock, "/stock", "\"/stock\", or of the nearest directory above it".to_owned()),
+        (Purpose::Look, NODE, format!("the ACL of {NODE:?} needs READ for this client")),
+        (Purpose::Limit, "/stock", "\"/stock\" needs WRITE for this client, or CREATE".to_owned()),
+        (Purpose::Counter, PATH, "its ACL needs READ and WRITE, or, if it is missing".to_owned()),
+        (Purpose::Node, PATH, "the directory above it CREATE and DELETE".to_owned()),
+        (Purpose::Data, PATH, "its ACL needs READ".to_owned()),
+        (Purpose::Revocation, NODE, "its ACL needs WRITE".to_owned()),
+        (Purpose::Deletion, NODE, "the directory in which it is needs DELETE".to_owned()),
+        (Purpose::Conversion, PATH, "its directory needs CREATE, DELETE and READ".to_owned()),
     ] {
-        assert!(error.to_string().contains("\"/stock\"") && error.to_string().contains(text), "{error}");
-        assert_eq!((error.path(), error.is_retryable()), ("/stock", retryable), "{error}");
-        assert_eq!(error.source().is_some(), sourced, "{error}");
-        assert_well_put(&error);
-        assert_brief(&error);
+        let text = denied(purpose, node);
+        assert!(text.starts_with("no permission to ") && text.contains(&needs), "{text}");
     }
+    let with =
+        |has_credentials| request(RequestFailure::NoAuth).with_credentials(has_credentials).to_string();
+    assert!(with(None).ends_with("READ for this client"), "{}", with(None));
+    assert!(with(Some(false)).ends_with("which has no credentials (`ClientBuilder::auth`)"));
+    assert!(with(Some(true)).ends_with("which has credentials, but not the right ones"));
+}
+
+#[test]
+fn what_is_in_the_way_is_said() {
+    assert_eq!(contention(1, None).to_string(), "another contender is ahead");
+    let first = contention(2, Some(node())).to_string();
+    assert_eq!(first, format!("2 contenders are ahead, the first is {NODE:?}"));
+    let holder = super::LocalHolder { held_for: SOON, location: std::panic::Location::caller() };
+    let text = Contention { holder: Some(holder), ..contention(1, None) }.to_string();
+    assert!(text.starts_with("this process itself has held it for 20s, acquired at "), "{text}");
 }
 
 #[test]
@@ -226,10 +262,8 @@ fn errors_of_acquiring_name_the_path_and_say_whether_to_try_again() {
         assert!(error.to_string().contains("\"/stock/sku-42\""), "{error}");
         assert_eq!(error.path(), "/stock/sku-42");
         assert_eq!(error.is_retryable(), retryable, "{error}");
-        let sourced = matches!(
-            error,
-            AcquireError::Connection { .. } | AcquireError::Rejected { .. } | AcquireError::Orphaned { .. }
-        );
+        let of_request = matches!(error.kind(), Some(ErrorKind::Connection | ErrorKind::Rejected));
+        let sourced = of_request || matches!(error, AcquireError::Orphaned { .. });
         assert_eq!(error.source().is_some(), sourced, "{error:?}");
         assert_well_put(&error);
 
@@ -240,21 +274,7 @@ fn errors_of_acquiring_name_the_path_and_say_whether_to_try_again() {
         assert_eq!(tried.is_retryable(), retryable);
         assert_eq!(tried.source().is_some(), sourced);
     }
-    let left = LeadError::Left { path: "/stock/sku-42".to_owned() };
-    for (error, is_sourced) in [(left, false), (LeadError::from(acquire_errors().remove(1).0), true)] {
-        assert!(error.to_string().contains("\"/stock/sku-42\""), "{error}");
-        assert_eq!((error.path(), error.source().is_some()), ("/stock/sku-42", is_sourced));
-        assert_eq!(error.is_retryable(), is_sourced, "as its cause");
-        assert_well_put(&error);
-        assert_brief(&error);
-    }
-    let busy = TryLockError::WouldBlock {
-        path: "/stock/sku-42".to_owned(),
-        ahead: 1,
-        first: None,
-        held_by: None,
-        holder: None,
-    };
+    let busy = TryLockError::WouldBlock { path: PATH.to_owned(), contention: contention(1, None) };
     assert!(busy.is_retryable() && busy.source().is_none());
     assert!(busy.to_string().contains("\"/stock/sku-42\""), "{busy}");
     assert_well_put(&busy);
@@ -286,7 +306,7 @@ fn errors_of_connecting_name_the_servers_and_say_whether_to_try_again() {
 }
 
 #[test]
-fn errors_of_building_and_of_revoking_name_the_path() {
+fn errors_of_building_name_the_path() {
     let path = || "/stock".to_owned();
     for error in [
         BuildError::InvalidPath(InvalidPath::new("/stock", "it is only a test")),
@@ -304,33 +324,6 @@ fn errors_of_building_and_of_revoking_name_the_path() {
         assert_eq!((error.path(), error.is_retryable()), ("", false), "{error}");
         assert_well_put(&error);
     }
-    for (error, retryable) in [
-        (RevokeError::InvalidPath(InvalidPath::new(NODE, "it is only a test")), false),
-        (RevokeError::Connection { node: node(), source: no_source() }, true),
-        (RevokeError::Refused { node: node(), source: no_source() }, false),
-        (RevokeError::Closed { node: node() }, false),
-    ] {
-        assert!(error.to_string().contains(&format!("{NODE:?}")), "{error}");
-        assert_eq!((error.path(), error.is_retryable()), (NODE, retryable), "{error}");
-        assert_well_put(&error);
-    }
-}
-
-#[test]
-fn errors_of_breaking_a_lock_name_the_path_and_the_node() {
-    let path = || "/stock/sku-42".to_owned();
-    for (error, retryable) in [
-        (BreakError::OtherLock { path: path(), node: node() }, false),
-        (BreakError::NoAuth { path: path(), node: node() }, false),
-        (BreakError::Refused { path: path(), node: node(), source: no_source() }, false),
-        (BreakError::Connection { path: path(), node: node(), source: no_source() }, true),
-        (BreakError::Closed { path: path(), node: node() }, false),
-    ] {
-        assert!(error.to_string().contains(&format!("{NODE:?}")), "{error}");
-        assert!(error.to_string().contains("\"/stock/sku-42\""), "{error}");
-        assert_eq!((error.path(), error.node(), error.is_retryable()), ("/stock/sku-42", &node(), retryable));
-        assert_well_put(&error);
-    }
     let name = ConnectError::InvalidName { name: "a\nb".to_owned(), reason: "it contains a line break" };
     assert_eq!((name.servers(), name.path(), name.is_retryable()), (None, None, false));
     assert!(name.to_string().contains("\"a\\nb\""), "{name}");
@@ -344,8 +337,7 @@ fn errors_of_converting_keep_the_guard_and_name_the_path() {
         (ConversionFailure::WouldDeadlock, None, false),
         (ConversionFailure::Contended, None, true),
         (ConversionFailure::Lost(lost), Some("/stock"), false),
-        (ConversionFailure::MixedRecipes { node: node() }, Some(NODE), false),
-        (ConversionFailure::Rejected { source: no_source() }, None, false),
+        (request(RequestFailure::MixedRecipes).into(), Some(PATH), false),
     ] {
         assert_well_put(&reason);
         assert_eq!((reason.path(), reason.is_retryable()), (path, retryable), "{reason}");
@@ -399,9 +391,8 @@ fn errors_of_transactions_name_the_path_and_are_not_to_be_sent_again() {
 #[test]
 fn errors_of_counters_name_the_path_and_say_whether_to_try_again() {
     let path = || "/stock".to_owned();
-    let mutex = AcquireError::SequenceExhausted { path: "/stock/lock".to_owned() };
+    let mutex = AcquireError::NodeDeleted { path: "/stock/lock".to_owned(), times: 9 };
     for (error, retryable, sourced) in [
-        (AtomicLongError::Connection { path: path(), source: no_source() }, true, true),
         (AtomicLongError::Contended { path: path(), waited: SOON }, true, false),
         // It may have been added.
         (AtomicLongError::Unknown { path: path(), source: no_source() }, false, true),
@@ -409,11 +400,7 @@ fn errors_of_counters_name_the_path_and_say_whether_to_try_again() {
         (AtomicLongError::NotACounter { path: path(), bytes: 3 }, false, false),
         (AtomicLongError::NotPersistent { path: path() }, false, false),
         (AtomicLongError::VersionsUsedUp { path: path() }, false, false),
-        (AtomicLongError::NoAuth { path: path(), has_credentials: Some(false) }, false, false),
-        (AtomicLongError::Rejected { path: path(), source: no_source() }, false, true),
-        (AtomicLongError::Mutex { path: path(), source: Box::new(mutex) }, false, true),
-        (AtomicLongError::AuthFailed { path: path() }, false, false),
-        (AtomicLongError::Closed { path: path() }, false, false),
+        (AtomicLongError::Mutex { path: path(), source: Box::new(mutex) }, true, true),
     ] {
         assert!(error.to_string().contains("\"/stock\""), "{error}");
         assert_eq!((error.path(), error.is_retryable()), ("/stock", retryable), "{error}");
@@ -425,11 +412,10 @@ fn errors_of_counters_name_the_path_and_say_whether_to_try_again() {
 
 #[test]
 fn or_busy_turns_busy_into_an_answer_and_nothing_else() {
-    let path = || "/locks/sku-42".to_owned();
     assert!(matches!(Ok::<_, AcquireError>(1).or_busy().unwrap(), Acquisition::Acquired(1)));
     assert!(matches!(Ok::<_, TryLockError>(1).or_busy().unwrap(), Acquisition::Acquired(1)));
     assert_eq!(Option::from(Ok::<_, TryLockError>(1).or_busy().unwrap()), Some(1));
-    let busy = TryLockError::WouldBlock { path: path(), ahead: 1, first: None, held_by: None, holder: None };
+    let busy = TryLockError::WouldBlock { path: PATH.to_owned(), contention: contention(1, None) };
     assert!(matches!(Err::<(), _>(busy).or_busy().unwrap(), Acquisition::Busy));
     for (error, _) in acquire_errors() {
         let busy = matches!(error, AcquireError::TimedOut { .. });
@@ -455,7 +441,7 @@ fn errors_in_a_log_are_one_line_with_their_sources() {
 #[test]
 fn a_long_path_is_cut_in_messages_and_not_in_the_answer() {
     let long = format!("/begin{}/end", "/x".repeat(8_000));
-    let error = AcquireError::Closed { path: long.clone() };
+    let error = AcquireError::LeaseOver { path: long.clone() };
     for shown in [error.to_string(), format!("{error:?}")] {
         assert!(shown.len() < 250 && shown.contains("/begin/x") && shown.contains("x/end"), "{shown}");
         assert!(shown.contains('…'), "{shown}");

@@ -1,13 +1,15 @@
-//! Why a transaction is not known to be committed.
+//! Why a transaction is not known to be committed, or what it depends on could not be read.
 
 use thiserror::Error;
 
 use super::build::InvalidPath;
 use super::cause::Cause;
 use super::lost::Lost;
+use super::request::{Error, ErrorKind};
 use crate::shown::{Quoted, debug_as_text};
 
-/// Error of [`Transaction::commit`](crate::Transaction::commit).
+/// Error of [`Transaction::commit`](crate::Transaction::commit), and of a read for one
+/// ([`LockGuard::get_data`](crate::LockGuard::get_data)).
 ///
 /// # Examples
 /// ```
@@ -35,7 +37,7 @@ use crate::shown::{Quoted, debug_as_text};
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum TransactionError {
-    /// The lock is no longer held. Nothing was written.
+    /// The lock is no longer held. Nothing was written, and what was read does not count.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The lock is held, but one operation is not possible: its node exists or is missing, has another
@@ -69,7 +71,10 @@ pub enum TransactionError {
         #[source]
         source: Cause,
     },
-    /// The path of an operation is invalid. Nothing was sent.
+    /// The read failed. Transactions do not return it.
+    #[error(transparent)]
+    Request(#[from] Error),
+    /// The path of an operation, or of the read, is invalid. Nothing was sent.
     #[error(transparent)]
     InvalidPath(#[from] InvalidPath),
     /// The transaction is larger than ZooKeeper's limit for one request (1 MiB). Nothing was sent.
@@ -88,12 +93,23 @@ pub enum TransactionError {
 }
 
 impl TransactionError {
-    /// Returns `true` if the same transaction may be sent again with nothing else changed. Currently always
-    /// `false`: after [`Unknown`](Self::Unknown) it may have been committed, so read the data first; the
-    /// other errors need other data, another guard, path or size.
+    /// Returns the kind of the read that failed; `None` of the other variants.
+    #[must_use]
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Request(error) => Some(error.kind()),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the same may be sent again with nothing else changed: a read after
+    /// [`ErrorKind::Connection`]. Of a transaction currently always `false`: after [`Unknown`](Self::Unknown)
+    /// it may have been committed, so read the data first; the other errors need other data, another guard,
+    /// path or size.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
+            Self::Request(error) => error.is_retryable(),
             Self::Lost(_)
             | Self::Rejected { .. }
             | Self::Unknown { .. }
@@ -102,15 +118,17 @@ impl TransactionError {
         }
     }
 
-    /// Returns the path of the operation that was rejected or is invalid, otherwise that of the lock.
+    /// Returns the path of the operation that was rejected or is invalid, or of the node that was to be read,
+    /// otherwise that of the lock.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
             Self::Lost(lost) => lost.path(),
             Self::InvalidPath(invalid) => invalid.path(),
+            Self::Request(error) => error.path(),
             Self::Rejected { path, .. } | Self::Unknown { path, .. } | Self::TooLarge { path, .. } => path,
         }
     }
 }
 
-debug_as_text!(TransactionError { Lost, Rejected, Unknown, InvalidPath, TooLarge });
+debug_as_text!(TransactionError: Request { Lost, Rejected, Unknown, InvalidPath, TooLarge });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::error::Cause;
+use crate::error::{Cause, RequestFailure};
 
 /// A server's answer to one request.
 #[derive(Debug)]
@@ -27,6 +27,21 @@ impl<T> Answer<T> {
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     pub(crate) cause: Cause,
+}
+
+impl Failure {
+    /// Returns what the caller is told of a request that was refused.
+    pub(crate) fn refused(&self) -> RequestFailure {
+        match self.kind {
+            FailureKind::Refused(Refusal::NoAuth) => RequestFailure::NoAuth,
+            _ => RequestFailure::Rejected(Arc::clone(&self.cause)),
+        }
+    }
+
+    /// Returns the same of one that was not answered.
+    pub(crate) fn unanswered(&self) -> RequestFailure {
+        RequestFailure::Connection(Arc::clone(&self.cause))
+    }
 }
 
 impl From<FailureKind> for Failure {

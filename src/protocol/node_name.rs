@@ -8,7 +8,7 @@
 /// The names of a lock's nodes, for processes that use another library on the same path.
 ///
 /// All contenders of one path have to use the same dialect: one that finds nodes of another is refused with
-/// [`MixedRecipes`](crate::AcquireError::MixedRecipes).
+/// [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
 ///
 /// # Examples
 /// ```

@@ -7,6 +7,7 @@ use zookeeper_client as zk;
 use super::retry::RetryPolicy;
 use super::window::Window;
 use super::zk_session::{Handle, Session, SessionGone};
+use crate::error::RequestFailure;
 use crate::protocol::failure::{Failure, FailureKind};
 
 /// Why a request has no answer.
@@ -17,6 +18,16 @@ pub(crate) enum Unanswered<N> {
     Refused(Failure),
     /// The retry policy is exhausted. Has the last failure.
     GaveUp(Failure),
+}
+
+impl<N: Into<Self>> From<Unanswered<N>> for RequestFailure {
+    fn from(unanswered: Unanswered<N>) -> Self {
+        match unanswered {
+            Unanswered::NoSession(no_session) => no_session.into(),
+            Unanswered::Refused(failure) => failure.refused(),
+            Unanswered::GaveUp(failure) => failure.unanswered(),
+        }
+    }
 }
 
 /// How requests are repeated, and how often one was, perhaps in several sessions.

@@ -18,7 +18,7 @@ use super::supervisor::{CloseReason, ConnectionState, Phase, Shared};
 use super::waker;
 use super::zk_session::{self, Session, SessionGone};
 use crate::contender::Process;
-use crate::error::{AcquireError, ConnectError, InspectError, ReleaseError};
+use crate::error::{AcquireError, ConnectError, Error, Purpose, ReleaseError, RequestFailure};
 use crate::options::Acl;
 use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
@@ -64,17 +64,12 @@ pub(crate) enum NoSession {
     Closed,
 }
 
-impl NoSession {
-    pub(crate) fn into_error(self, path: &LockPath) -> InspectError {
-        self.at(path.user())
-    }
-
-    fn at(self, path: &str) -> InspectError {
-        let path = path.to_owned();
-        match self {
-            Self::Unreachable(error) => InspectError::Connection { path, source: Arc::new(error) },
-            Self::AuthFailed => InspectError::AuthFailed { path },
-            Self::Closed => InspectError::Closed { path },
+impl From<NoSession> for RequestFailure {
+    fn from(no_session: NoSession) -> Self {
+        match no_session {
+            NoSession::Unreachable(error) => Self::Connection(Arc::new(error)),
+            NoSession::AuthFailed => Self::AuthFailed,
+            NoSession::Closed => Self::Closed,
         }
     }
 }
@@ -240,7 +235,8 @@ impl Core {
 
     /// Returns the error of a call that acquires a lock, if the client is drained.
     pub(crate) fn refuses(&self, path: &LockPath) -> Option<AcquireError> {
-        self.drain.began.load(Ordering::SeqCst).then(|| self.why_ended(path).into())
+        let is_drained = self.drain.began.load(Ordering::SeqCst);
+        is_drained.then(|| Error::new(Purpose::Lock, path.user(), self.why_ended()).into())
     }
 
     /// Waits until the client is drained, which every wait for a grant does too (docs/protocol.md#drain).
@@ -280,12 +276,11 @@ impl Core {
     pub(crate) async fn lend<F: Future>(
         &self,
         work: impl FnOnce(zk::Client) -> F,
-    ) -> Result<F::Output, InspectError> {
-        let session = self.session().await.map_err(|no_session| no_session.at("/"))?;
-        session.request(|handle| work(handle.0)).await.map_err(|SessionGone| InspectError::Connection {
-            path: "/".to_owned(),
-            source: Arc::new(FailureKind::SessionGone),
-        })
+    ) -> Result<F::Output, Error> {
+        let failed = |why: RequestFailure| Error::new(Purpose::Work, "/", why);
+        let session = self.session().await.map_err(|no_session| failed(no_session.into()))?;
+        let done = session.request(|handle| work(handle.0)).await;
+        done.map_err(|SessionGone| failed(RequestFailure::Connection(Arc::new(FailureKind::SessionGone))))
     }
 
     /// Repeats a request in whatever session there is, by the client's retry policy, until there is an
@@ -314,14 +309,14 @@ impl Core {
         }
     }
 
-    /// Returns the error of a call whose work has stopped before it was done: by the end of the client, or, where
-    /// that lives, by the end of the task (docs/protocol.md#contained-lines).
-    pub(crate) fn why_ended(&self, path: &LockPath) -> InspectError {
+    /// Returns why a call's work has stopped before it was done: by the end of the client, or, where that
+    /// lives, by the end of the task (docs/protocol.md#contained-lines).
+    pub(crate) fn why_ended(&self) -> RequestFailure {
         match *self.shared.phase.borrow() {
-            Phase::Closed(CloseReason::AuthFailed) => NoSession::AuthFailed.into_error(path),
-            Phase::Closed(CloseReason::Closed) => NoSession::Closed.into_error(path),
-            _ if self.drain.began.load(Ordering::SeqCst) => NoSession::Closed.into_error(path),
-            _ => InspectError::Connection { path: path.user().to_owned(), source: Arc::new(TaskEnded) },
+            Phase::Closed(CloseReason::AuthFailed) => RequestFailure::AuthFailed,
+            Phase::Closed(CloseReason::Closed) => RequestFailure::Closed,
+            _ if self.drain.began.load(Ordering::SeqCst) => RequestFailure::Closed,
+            _ => RequestFailure::Connection(Arc::new(TaskEnded)),
         }
     }
 

@@ -28,7 +28,7 @@ use uuid::Uuid;
 /// # let server = zookeeper_test_server::Server::builder().tick(tick).start()?;
 /// # let servers = server.connect_string();
 /// use std::time::Duration;
-/// use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, RetryPolicy};
+/// use zookeeper_recipes::{Client, ErrorKind, InterProcessMutex, RetryPolicy};
 ///
 /// let policy = RetryPolicy::n_times(2, Duration::from_millis(10));
 /// let builder = Client::builder().retry_policy(policy);
@@ -40,7 +40,8 @@ use uuid::Uuid;
 /// // call fails.
 /// # server.stop();
 /// let error = mutex.lock().await.unwrap_err();
-/// assert!(matches!(error, AcquireError::Connection { .. }) && error.is_retryable());
+/// assert_eq!(error.kind(), Some(ErrorKind::Connection));
+/// assert!(error.is_retryable());
 /// # Ok(())
 /// # }
 /// ```
@@ -146,7 +147,7 @@ impl RetryPolicy {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let servers = server.connect_string();
     /// use std::time::Duration;
-    /// use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, RetryPolicy};
+    /// use zookeeper_recipes::{Client, ErrorKind, InterProcessMutex, RetryPolicy};
     ///
     /// let policy = RetryPolicy::forever(Duration::from_millis(10));
     /// let client = Client::builder().retry_policy(policy).connect(&servers).await?;
@@ -155,7 +156,7 @@ impl RetryPolicy {
     /// # server.stop();
     /// // No server answers: the deadline of the call ends the tries.
     /// let error = mutex.acquire(Duration::from_millis(50)).await.unwrap_err();
-    /// assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    /// assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     /// # Ok(())
     /// # }
     /// ```

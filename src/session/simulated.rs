@@ -57,10 +57,6 @@ fn nowhere() -> io::Error {
 pub(crate) struct Handle(Arc<dyn Host>);
 
 impl Handle {
-    pub(crate) fn try_current() -> io::Result<Self> {
-        current().map(Self).ok_or_else(nowhere)
-    }
-
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,

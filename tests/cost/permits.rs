@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::{Client, InterProcessSemaphore, SemaphorePermit, TryLockError};
+use zookeeper_recipes::{Client, Contention, InterProcessSemaphore, SemaphorePermit, TryLockError};
 use zookeeper_test_server::{LogKind, Match, Op, Server};
 
 use super::requests;
@@ -127,7 +127,10 @@ async fn a_try_without_a_free_permit_costs_five_reads_and_writes_nothing() {
     let held = acquired(&semaphore(&holder, 1), 1).await;
     server.reset_counters();
     let error = within("the answer", semaphore(&client, 1).try_acquire()).await.unwrap_err();
-    assert!(matches!(error, TryLockError::WouldBlock { ahead: 1, .. }), "{error}");
+    assert!(
+        matches!(error, TryLockError::WouldBlock { contention: Contention { ahead: 1, .. }, .. }),
+        "{error}"
+    );
     let asked = [(Op::GetChildren, 2), (Op::GetData, 2), (Op::Sync, 1)];
     assert_eq!(requests(&server, session(&client)), asked);
     held.release().await.unwrap();
@@ -148,7 +151,10 @@ async fn a_try_behind_a_head_that_waits_ends_soon() {
     until(&server, "the head's wait", |view| view.watches_on(LEASES).len() == 1).await;
     let started = std::time::Instant::now();
     let error = within("the answer", semaphore(&client, 3).try_acquire()).await.unwrap_err();
-    assert!(matches!(error, TryLockError::WouldBlock { ahead: 1, .. }), "{error}");
+    assert!(
+        matches!(error, TryLockError::WouldBlock { contention: Contention { ahead: 1, .. }, .. }),
+        "{error}"
+    );
     assert!(started.elapsed() >= Duration::from_millis(200), "it queues for a moment");
     until(&server, "one in the queue", |view| view.children(LOCKS).len() == 1).await;
     held.release().await.unwrap();

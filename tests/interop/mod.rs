@@ -16,7 +16,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use test_support::{SOON, Suite, ZooKeeper, peers, shared_standalone};
-use zookeeper_recipes::{AcquireError, Client};
+use zookeeper_recipes::{AcquireError, Client, ErrorKind};
 
 use self::pairing::{Extent, Side};
 pub(crate) use self::worker::run_if_asked;
@@ -51,7 +51,10 @@ pub(crate) async fn refused<T>(
     kind: &str,
 ) -> Outcome {
     match answer.await {
-        Err(AcquireError::MixedRecipes { node, .. }) if node.contains(kind) => {
+        Err(AcquireError::Request(error))
+            if error.kind() == ErrorKind::MixedRecipes
+                && error.node().is_some_and(|node| node.contains(kind)) =>
+        {
             Ok(client.flush(Duration::from_secs(60)).await?)
         }
         Err(e) => Err(e.into()),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    AcquireError, Acquired, Busy, Client, ConversionFailure, Dialect, InterProcessFairLock,
+    AcquireError, Acquired, Busy, Client, ConversionFailure, Dialect, ErrorKind, InterProcessFairLock,
     InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
     InterProcessSemaphore, InterProcessWriteLock, LockGuard, MultiLockGuard, OrBusy as _, ReadGuard,
     ReleaseError, RetryPolicy, SemaphorePermit, WriteGuard,
@@ -415,7 +415,7 @@ impl Thread {
                 Ok(Some(held)) => self.hold(held).await?,
                 Ok(None) => {}
                 // The servers had no time to answer.
-                Err(AcquireError::Connection { .. }) if impatient => {}
+                Err(error) if impatient && error.kind() == Some(ErrorKind::Connection) => {}
                 // A session that has ended, for example: the next one begins with the next round.
                 Err(e) => self.note("trouble", &format!("{e:?}").replace('\n', " "))?,
             }

@@ -428,5 +428,5 @@ async fn no_answer_to_the_look_ends_it() {
     let client = connect_with(&server, RetryPolicy::n_times(1, Duration::from_millis(1))).await;
     server.fail(Match::op(Op::GetData).path(RECORD).always(), -127);
     let error = count(today(&client), &Arc::default()).await.unwrap_err();
-    assert!(matches!(error, OnceError::Read(_)) && error.is_retryable(), "{error}");
+    assert!(matches!(error, OnceError::Request(_)) && error.is_retryable(), "{error}");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use test_support::SOON;
 use test_support::in_process::start;
 use zookeeper_recipes::{
-    AcquireError, Client, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex,
+    AcquireError, Client, Contention, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphore, LostReason, ReleaseError, TryLockError,
 };
 
@@ -50,7 +50,7 @@ fn every_lock_has_them_and_they_know_their_caller() {
     let guard = mutex.blocking_acquire(SOON).unwrap();
     let line = line!() - 1;
     match mutex.blocking_acquire(BRIEFLY).unwrap_err() {
-        AcquireError::TimedOut { holder: Some(holder), .. } => {
+        AcquireError::TimedOut { contention: Contention { holder: Some(holder), .. }, .. } => {
             assert_eq!((holder.location().file(), holder.location().line()), (file!(), line));
         }
         other => panic!("{other:?}"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
-use zookeeper_recipes::{AcquireError, BuildError, InspectError, InterProcessMutex, LockPath, ParentNodes};
+use zookeeper_recipes::{BuildError, ErrorKind, InterProcessMutex, LockPath, ParentNodes};
 use zookeeper_test_server::{Match, NodeKind, Op};
 
 use crate::harness::{Behaviour, Env, NO_CONTAINERS, Need, behaviours};
@@ -140,13 +140,9 @@ async fn check_namespace(env: &Env, client: &zookeeper_recipes::Client, namespac
     assert_eq!(error.path(), "/shop/stock");
     assert!(!error.to_string().contains(namespace), "{error}");
     env.create(&format!("{namespace}/shop/stock/x__lock__"), zk::CreateMode::EphemeralSequential).await;
-    match mutex.participants().await.unwrap_err() {
-        InspectError::MixedRecipes { path, node, .. } => {
-            assert_eq!(path, "/shop/stock");
-            assert!(node.starts_with("/shop/stock/x__lock__"), "{node}");
-        }
-        other => panic!("{other:?}"),
-    }
+    let error = mutex.participants().await.unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::MixedRecipes, "/shop/stock"), "{error:?}");
+    assert!(error.node().unwrap().starts_with("/shop/stock/x__lock__"), "{error}");
     guard.release().await.unwrap();
 }
 
@@ -248,13 +244,9 @@ async fn a_path_below_an_ephemeral_node_is_rejected(env: &Env) {
     let client = env.client().await;
     for path in [parent.clone(), format!("{parent}/lock")] {
         let mutex = InterProcessMutex::new(&client, &path).unwrap();
-        match within("an answer", mutex.lock()).await.unwrap_err() {
-            error @ AcquireError::Rejected { .. } => {
-                assert!(!error.is_retryable());
-                assert_eq!(error.path(), path);
-            }
-            other => panic!("{other:?}"),
-        }
+        let error = within("an answer", mutex.lock()).await.unwrap_err();
+        assert_eq!((error.kind(), error.path()), (Some(ErrorKind::Rejected), &*path), "{error:?}");
+        assert!(!error.is_retryable());
     }
     assert_eq!(env.children(&parent).await, [""; 0]);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use zookeeper_recipes::{
-    AcquireError, Client, InterProcessFairLock, InterProcessMutex, InterProcessReadLock,
+    AcquireError, Client, ErrorKind, InterProcessFairLock, InterProcessMutex, InterProcessReadLock,
     InterProcessReadWriteLock, InterProcessWriteLock, LockGuard, ReadGuard, WriteGuard,
 };
 
@@ -95,7 +95,8 @@ impl Contender for Session {
         match granted {
             Ok(guard) => Ok(Some(Guard::Exclusive(guard))),
             // Where the list of so many has not come in time, the call does not know whom it waits for.
-            Err(AcquireError::TimedOut { .. } | AcquireError::Connection { .. }) => Ok(None),
+            Err(AcquireError::TimedOut { .. }) => Ok(None),
+            Err(error) if error.kind() == Some(ErrorKind::Connection) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

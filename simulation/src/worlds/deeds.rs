@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::{sleep, timeout};
-use zookeeper_recipes::{Contender, InspectError, InterProcessSemaphore};
+use zookeeper_recipes::{Contender, Error, InterProcessSemaphore};
 
 use super::locks::Lock;
 use crate::check::looks::{self, Look};
@@ -77,7 +77,7 @@ pub async fn while_held(
     }
 }
 
-async fn contenders(lock: &Lock, rng: &mut Rng) -> Result<Vec<Contender>, InspectError> {
+async fn contenders(lock: &Lock, rng: &mut Rng) -> Result<Vec<Contender>, Error> {
     if rng.one_in(2) {
         of_lock!(lock, handle => handle.holders().await)
     } else {
@@ -108,7 +108,7 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
         let mine = |all: &[Contender]| -> Vec<String> {
             all.iter().filter(|one| one.is_mine()).map(|one| one.node().to_string()).collect()
         };
-        Ok::<_, InspectError>(Look {
+        Ok::<_, Error>(Look {
             is_queued: !matches!(lock, Lock::Semaphore(_)),
             is_reader: matches!(grant.held, Held::Read(_)),
             queue: mine(&queue),

@@ -176,18 +176,19 @@ async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
         let reader = reader.connect(&server.connect_string()).await.unwrap();
         let guard = hold(&holder).await;
         let next = mutex(&waiter);
-        let next = tokio::spawn(async move { next.acquire(LONG).await });
+        let mut next = tokio::spawn(async move { next.acquire(LONG).await });
         until(&server, "the queue", |view| view.children(DIRECTORY).len() == 2).await;
         // It cannot move to a better member.
         server.refuse_connections(true);
         server.isolate(session(&holder), isolation);
         server.isolate(reader.session_id().0, isolation);
         let lost = guard.lost();
-        let granted = tokio::select! {
+        tokio::select! {
             biased;
-            _ = lost => within("the next grant", next).await.unwrap().unwrap(),
-            _ = next => panic!("{isolation:?}: granted before the holder was told"),
-        };
+            _ = lost => {}
+            _ = &mut next => panic!("{isolation:?}: granted before the holder was told"),
+        }
+        let granted = within("the next grant", next).await.unwrap().unwrap();
         let shown = within("the answer to a read", reader.check_stat(&guard.node())).await.unwrap();
         assert!(shown.is_some(), "{isolation:?}: who only reads there sees the lock still held");
         if matches!(isolation, Isolation::DeposedLeader) {

@@ -14,7 +14,7 @@ use test_support::in_process::{
 };
 use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, ConversionFailure, InterProcessLock, InterProcessMultiLock,
+    AcquireError, AnyGuard, Client, Contention, ConversionFailure, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, LockGuard, LockState, Lost, LostReason, ReleaseError, TransactionError,
 };
 use zookeeper_test_server::{Cut, LogKind, Loss, Match, Op, Server, ServerError};
@@ -220,7 +220,10 @@ async fn a_busy_lock_is_not_waited_for_longer_than_asked() {
         within("the answer", mutex(&b).acquire_with_lease(Duration::ZERO, LEASE)).await.unwrap_err();
     let later = timed_out(async |wait| mutex(&b).acquire_with_lease(wait, LEASE).await).await;
     for error in [at_once, later] {
-        assert!(matches!(error, AcquireError::TimedOut { ahead: 1, .. }), "{error}");
+        assert!(
+            matches!(error, AcquireError::TimedOut { contention: Contention { ahead: 1, .. }, .. }),
+            "{error}"
+        );
     }
     let guard = within("another", fair(&a).acquire_with_lease(Duration::ZERO, LEASE)).await.unwrap_err();
     assert!(matches!(guard, AcquireError::TimedOut { .. }), "{guard}");

@@ -9,7 +9,7 @@ use test_support::in_process::{
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, InterProcessMutex, LostReason, NodePath, RevokeError, WriteGuard,
+    AcquireError, Client, ErrorKind, InterProcessMutex, InvalidPath, LostReason, NodePath, WriteGuard,
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
@@ -149,14 +149,19 @@ async fn what_is_lost_on_the_way_is_asked_again() {
     }
     // Neither what is no path nor the path of the lock itself.
     for path in ["no path", DIRECTORY] {
-        let error = RevokeError::from(path.parse::<NodePath>().unwrap_err());
-        assert!(matches!(error, RevokeError::InvalidPath(_)), "{error}");
+        let error = path.parse::<NodePath>().unwrap_err();
+        assert_eq!(error.path(), path);
     }
+    // Nor one that cannot be sent.
+    let long: NodePath = format!("/{}/lock-0000000001", "x".repeat(16 * 1024)).parse().unwrap();
+    let error = within("an answer", b.attempt_revoke(&long)).await.unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Rejected, long.as_str()), "{error}");
+    assert!(std::error::Error::source(&error).unwrap().is::<InvalidPath>(), "{error}");
     b.close().await.unwrap();
     let error = within("an answer", b.attempt_revoke(&"/locks/x/lock-0000000001".parse().unwrap()))
         .await
         .unwrap_err();
-    assert!(matches!(error, RevokeError::Closed { .. }) && !error.is_retryable(), "{error}");
+    assert!(error.kind() == ErrorKind::Closed && !error.is_retryable(), "{error}");
 }
 
 /// A session never watches so much that it could not come back. Who cannot watch is told, and leaves nothing

@@ -9,8 +9,8 @@ use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Acl, AcquireError, Client, ConnectionState, InspectError, InterProcessSemaphore, LostReason, RetryPolicy,
-    SemaphorePermit, SetPermitsError, TryLockError,
+    Acl, AcquireError, Client, ConnectionState, Contention, ErrorKind, InterProcessSemaphore, LostReason,
+    RetryPolicy, SemaphorePermit, TryLockError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Gate, LogKind, Loss, Match, Op, Server, ServerError};
 
@@ -396,10 +396,10 @@ async fn timed_out_at_every_point() {
                 continue;
             }
             match within(&scene.what("timed out"), attempt).await.unwrap() {
-                Err(AcquireError::TimedOut { ahead, .. }) => {
+                Err(AcquireError::TimedOut { contention: Contention { ahead, .. }, .. }) => {
                     assert!(point.waits() && ahead > 0, "{point:?}");
                 }
-                Err(AcquireError::Connection { .. }) => {
+                Err(error) if error.kind() == Some(ErrorKind::Connection) => {
                     assert!(!matches!(point, Point::Queued | Point::Waiting), "{point:?}");
                 }
                 Err(error) => panic!("{point:?}: {error}"),
@@ -480,7 +480,7 @@ async fn dropped_and_cut_or_expired_at_every_point() {
 #[tokio::test]
 async fn closed_at_every_point() {
     for point in Point::ALL {
-        let scene = Scene::set(point).await;
+        let mut scene = Scene::set(point).await;
         let attempt = tokio::spawn(scene.acquire(SOON));
         scene.reached().await;
         let client = scene.client.clone();
@@ -489,7 +489,7 @@ async fn closed_at_every_point() {
         let what = scene.what("closed");
         within(&what, closing).await.unwrap().unwrap();
         match within(&what, attempt).await.unwrap() {
-            Err(error) => assert!(matches!(error, AcquireError::Closed { .. }), "{what}: {error}"),
+            Err(error) => assert_eq!(error.kind(), Some(ErrorKind::Closed), "{what}: {error}"),
             // It was granted in the last moment, and is lost.
             Ok(permit) => assert!(!permit.is_held(), "{what}"),
         }
@@ -748,7 +748,10 @@ async fn leases_of_other_clients_count() {
     let permit = acquired(&semaphore, 1).await;
     assert_eq!(permit.slot(), 0);
     let error = semaphore.try_acquire().await.unwrap_err();
-    assert!(matches!(error, TryLockError::WouldBlock { ahead: 3, .. }), "{error}");
+    assert!(
+        matches!(error, TryLockError::WouldBlock { contention: Contention { ahead: 3, .. }, .. }),
+        "{error}"
+    );
     let waiter = at_head(&server, &client, 3, 1).await;
     server.delete(&lease).unwrap();
     let second = within("the permit", waiter).await.unwrap().unwrap();
@@ -958,14 +961,14 @@ async fn a_limit_that_may_not_be_read_or_written_is_named() {
         InterProcessSemaphore::builder(&stranger, "/third", 2).shared_count("/counts/new").build().unwrap();
     let semaphore = semaphore(&stranger, 2);
     for error in [semaphore.limit().await.unwrap_err(), semaphore.available_permits().await.unwrap_err()] {
-        assert!(matches!(&error, InspectError::NoAuth { node, .. } if node == LIMIT), "{error:?}");
+        assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(LIMIT)), "{error:?}");
         assert!(error.to_string().contains(&format!("{LIMIT:?} needs READ")), "{error}");
     }
     for (error, named) in [
         (semaphore.set_limit(3).await.unwrap_err(), LIMIT),
         (elsewhere.set_limit(3).await.unwrap_err(), "/counts"),
     ] {
-        assert!(matches!(&error, SetPermitsError::NoAuth { node, .. } if node == named), "{error:?}");
+        assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(named)), "{error:?}");
         assert!(error.to_string().contains(&format!("{named:?} needs WRITE")), "{error}");
     }
     assert_eq!(semaphore.participants().await.unwrap(), [""; 0], "the leases may be listed");
@@ -988,7 +991,8 @@ async fn a_transaction_that_is_refused_names_the_directory_that_refuses_it() {
         }
         let client = calm(&server).await;
         let error = within("the refusal", semaphore(&client, 2).acquire(SOON)).await.unwrap_err();
-        assert!(matches!(&error, AcquireError::NoAuth { node, .. } if node == directory), "{error:?}");
+        let AcquireError::Request(error) = error else { panic!("{error:?}") };
+        assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(directory)), "{error:?}");
         assert!(
             error.to_string().contains(&format!("{directory:?} needs CREATE, DELETE and READ")),
             "{error}"
@@ -1009,7 +1013,7 @@ async fn a_full_semaphore_is_busy_from_the_first_look_on() {
     let error = within("the end", attempt).await.unwrap().unwrap_err();
     let first = held.nodes().into_iter().next();
     assert!(
-        matches!(&error, AcquireError::TimedOut { ahead: 2, first: node, .. } if *node == first),
+        matches!(&error, AcquireError::TimedOut { contention: Contention { ahead: 2, first: node, .. }, .. } if *node == first),
         "{error:?}"
     );
     second.release();
@@ -1031,8 +1035,8 @@ async fn a_try_whose_look_is_not_answered_is_no_busy_semaphore() {
     let attempt = tokio::spawn(semaphore(&client, 3).try_acquire());
     within("the look", second.wait_hit()).await;
     let error = within("the end", attempt).await.unwrap().unwrap_err();
-    let TryLockError::Acquire(error @ AcquireError::Connection { .. }) = &error else { panic!("{error}") };
-    let source = std::error::Error::source(error).unwrap().to_string();
+    assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
+    let source = std::error::Error::source(&error).unwrap().to_string();
     assert!(source.contains("no answer to the list of the lock's directory within"), "{source}");
     second.release();
     // And with an answer it is.
@@ -1052,6 +1056,6 @@ async fn a_transaction_that_costs_the_connection_each_time_ends_by_the_policy() 
     .await;
     let semaphore = InterProcessSemaphore::new(&client, PATH, 300).unwrap();
     let error = within("the policy", semaphore.acquire_many(200, Duration::MAX)).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     assert_clean(&server, "a transaction that is too large for the server").await;
 }

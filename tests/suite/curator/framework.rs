@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use test_support::{SOON, within};
 use zookeeper_client as zk;
-use zookeeper_recipes::{AcquireError, Client, LostReason, ReleaseError, RetryPolicy};
+use zookeeper_recipes::{AcquireError, Client, ErrorKind, LostReason, ReleaseError, RetryPolicy};
 use zookeeper_test_server::{CreateMode, Loss, Match, Op};
 
 use super::stage::{Kind, Stage, ported};
@@ -119,7 +119,7 @@ async fn test_protected_create_node_deletion(stage: &Stage<'_>) {
         let listed = Match::op(Op::GetChildren).path(&full).session(session).times(2);
         let search = server.drop_reply(listed, Loss::Reset);
         let error = within("an answer", lock.lock()).await.unwrap_err();
-        assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
+        assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
         assert_eq!(fault.hits().len(), 1);
         client.flush(SOON).await.unwrap();
         assert_eq!(search.hits().len(), 2, "the search was disturbed as well");

@@ -12,7 +12,7 @@ mod saboteur;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use zookeeper_recipes::AcquireError;
+use zookeeper_recipes::{AcquireError, ErrorKind};
 
 pub(crate) use backend::{NO_CONTAINERS, NO_EXPIRY, Need, OUTLIVED, SESSION_LIMITS};
 pub(crate) use behaviour::{Behaviour, Registry, behaviours};
@@ -38,7 +38,7 @@ pub(crate) async fn in_vain<T: Debug, F: Future<Output = Result<T, AcquireError>
     let mut timeout = BRIEFLY;
     loop {
         match attempt(timeout).await.unwrap_err() {
-            AcquireError::Connection { .. } if timeout < PATIENTLY => timeout *= 2,
+            error if error.kind() == Some(ErrorKind::Connection) && timeout < PATIENTLY => timeout *= 2,
             error => return (error, timeout),
         }
     }

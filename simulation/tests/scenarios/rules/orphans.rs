@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use zookeeper_recipes::{AcquireError, Client, NodePath, ReleaseError, TryLockError};
+use zookeeper_recipes::{AcquireError, Client, Contention, NodePath, ReleaseError, TryLockError};
 use zookeeper_test_server::{Fault, Match, Op, Server};
 
 use simulation::scenario::tokio;
@@ -196,7 +196,9 @@ async fn the_orphan_of_another_client_is_a_busy_lock() {
     let (client, other) = (connect(&server).await, connect(&server).await);
     let (_fault, node) = leave_an_orphan(&server, &client).await;
     let error = timed_out(async |timeout| mutex(&other).acquire(timeout).await).await;
-    let AcquireError::TimedOut { first, .. } = &error else { panic!("{error:?}") };
+    let AcquireError::TimedOut { contention: Contention { first, .. }, .. } = &error else {
+        panic!("{error:?}")
+    };
     assert_eq!(first.as_deref(), Some(&*node));
     client.close().await.unwrap();
     hold(&other).await.release().await.unwrap();

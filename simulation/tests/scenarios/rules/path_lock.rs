@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    Acl, AcquireError, BuildError, Client, InterProcessMutex, ParentNodes, Permissions, RetryPolicy,
+    Acl, AcquireError, BuildError, Client, Contention, InterProcessMutex, ParentNodes, Permissions,
+    RetryPolicy,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -121,7 +122,9 @@ async fn waiters_in_memory_come_and_go() {
     let held = within("the grant", mutex.lock()).await.unwrap();
     let gone: Vec<_> = (0..10).map(|_| ByHand::new(mutex.lock()).start()).collect();
     let error = within("the end", mutex.acquire(Duration::from_millis(10))).await.unwrap_err();
-    let AcquireError::TimedOut { holder: Some(holder), .. } = error else { panic!("{error}") };
+    let AcquireError::TimedOut { contention: Contention { holder: Some(holder), .. }, .. } = error else {
+        panic!("{error}")
+    };
     assert_eq!(holder.location().file(), file!(), "it says who of this process holds the lock");
     let last = tokio::spawn(mutex.lock());
     drop(gone);
