@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use test_support::in_process::read_write::{lock, narrow, read, write};
 use test_support::in_process::{
-    Barrier, DIRECTORY, calm, connect_for, never_for, session, start, start_impatient, until, until_lost,
+    Barrier, DIRECTORY, calm, connect_for, session, start, start_impatient, until,
 };
 use test_support::{ByHand, SOON, within};
 use tokio_test::{assert_pending, task};
@@ -15,7 +15,7 @@ use zookeeper_recipes::{
     Client, ConversionError, ConversionFailure, LockState, LostReason, NodePath, ReadGuard, ReleaseError,
     WriteGuard,
 };
-use zookeeper_test_server::{Direction, Gate, Match, Op, Server, View};
+use zookeeper_test_server::{Direction, Gate, Match, Op, Server};
 
 const THROTTLED: i32 = -127;
 const NO_AUTH: i32 = -102;
@@ -160,46 +160,6 @@ async fn a_downgraded_reader_gives_its_place_up() {
     let second = lock.read_lock().acquire(SOON).await;
     assert!(second.is_ok(), "{}", second.unwrap_err());
     drop(reader);
-}
-
-/// A lock that was lost on the way occupies no place, however long its guard is kept.
-#[tokio::test]
-async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
-    for _ in 0..ROUNDS {
-        if is_lost_during_a_downgrade().await {
-            return;
-        }
-    }
-    panic!("the session was lost each time");
-}
-
-/// Returns whether the session went on, in which the lock was lost.
-async fn is_lost_during_a_downgrade() -> bool {
-    let server = start_impatient();
-    let client = connect_for(&server, BRIEF).await;
-    let id = session(&client);
-    let lock = narrow(&client, 1);
-    let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
-    server.freeze_expiry(true);
-    server.stall(id, Direction::Both);
-    let downgrade = tokio::spawn(guard.downgrade());
-    until_lost(&lock.write_lock()).await;
-    server.resume(id);
-    server.freeze_expiry(false);
-    // Done before, if the machine stood still in between.
-    let Err(failed) = within("an answer", downgrade).await.unwrap() else { return false };
-    assert!(matches!(failed.reason(), ConversionFailure::Lost(_)), "{failed}");
-    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
-    if client.session_id() != Some(id) {
-        return false;
-    }
-    assert!(
-        matches!(failed.reason(), ConversionFailure::Lost(lost) if lost.reason() == LostReason::LeaseExpired)
-    );
-    let next = lock.write_lock().acquire(SOON).await;
-    assert!(next.is_ok(), "the lock is free, and was not granted: {}", next.unwrap_err());
-    drop(failed);
-    true
 }
 
 /// The revocation is requested, and the lock converted: the request stands.
@@ -351,61 +311,6 @@ async fn a_request_that_comes_late_in_an_upgrade_is_not_missed() {
     gate.release();
     let writer = within("the upgrade", upgrade).await.unwrap().unwrap();
     within("the request, on the writer", writer.revoked()).await;
-}
-
-/// That a session with a timeout of 1.5 s is not renewed for six times as long as it takes to the next beat.
-/// There is no event that shows that no beat will come.
-async fn no_beats(server: &Server, client: &Client, id: i64) {
-    // Behind the last beat that was sent while there was a node.
-    within("a list", lock(client).participants()).await.unwrap();
-    let before = server.counters().requests_of(id, Op::Multi);
-    let beaten = move |view: View<'_>| view.counters().requests_of(id, Op::Multi) > before;
-    never_for(Duration::from_millis(1500), server, "a beat, and there is no node", beaten).await;
-}
-
-/// A client that has no node sends no beats, however its last lock was lost.
-#[tokio::test]
-async fn an_upgrade_whose_directory_is_deleted_leaves_no_heartbeats() {
-    for _ in 0..ROUNDS {
-        if leaves_no_heartbeats().await {
-            return;
-        }
-    }
-    panic!("the lease expired each time");
-}
-
-/// Returns whether the upgrade has found the directory deleted, and not the lease expired.
-async fn leaves_no_heartbeats() -> bool {
-    let server = start_impatient();
-    let client = connect_for(&server, BRIEF).await;
-    let id = session(&client);
-
-    // What is usual: nothing is held, nothing is asked.
-    within("a read lock", lock(&client).read_lock().lock()).await.unwrap().release().await.unwrap();
-    no_beats(&server, &client, id).await;
-
-    let reader = within("a read lock", lock(&client).read_lock().lock()).await.unwrap();
-    let gate = server.hold_request(Match::op(Op::GetChildren).session(id));
-    let upgrade = tokio::spawn(reader.try_upgrade());
-    if tokio::time::timeout(Duration::from_secs(5), gate.wait_hit()).await.is_err() {
-        return false;
-    }
-    for node in server.children(DIRECTORY) {
-        // It goes by itself with its session.
-        let _ = server.delete(&format!("{DIRECTORY}/{node}"));
-    }
-    let _ = server.delete(DIRECTORY);
-    gate.release();
-    let Err(failed) = within("an answer", upgrade).await.unwrap() else { return false };
-    let ConversionFailure::Lost(lost) = failed.reason() else { panic!("{failed}") };
-    if matches!(lost.reason(), LostReason::LeaseExpired | LostReason::SessionExpired) {
-        return false;
-    }
-    assert_eq!(lost.reason(), LostReason::NodeDeleted);
-    drop(failed);
-    client.flush(SOON).await.unwrap();
-    no_beats(&server, &client, id).await;
-    true
 }
 
 /// The revocation of an upgrade is requested, which then stays a reader.

@@ -503,36 +503,6 @@ async fn shares_are_of_all_members() {
     assert_empty(&server);
 }
 
-/// The wait for the other members is no work under the lock.
-#[tokio::test]
-async fn a_lease_begins_when_all_are_held_and_ends_all() {
-    let server = start_empty();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let all = multi(&client, &[A, B]);
-    let error = within("the answer", all.acquire_with_lease(SOON, Duration::ZERO)).await.unwrap_err();
-    assert!(matches!(&error, AcquireError::InvalidLease { .. }), "{error}");
-    let held = hold_one(&other, B).await;
-    let lease = Duration::from_secs(2);
-    let attempt = tokio::spawn(all.acquire_with_lease(SOON, lease));
-    let (node, id) = (held.node(), session(&client));
-    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
-    let first = queue_at(&server, A);
-    // Longer than the lease: time is what is tested.
-    tokio::time::sleep(lease + lease / 4).await;
-    held.release().await.unwrap();
-    let guard = within("all members", attempt).await.unwrap().unwrap();
-    assert_eq!(first, [guard.nodes()[0].as_str()], "the first was held all the time");
-    assert!(guard.lease_remaining().unwrap() <= lease && guard.is_held());
-    guard.set_lease(Duration::from_secs(60)).unwrap();
-    assert!(guard.lease_remaining().unwrap() > lease);
-    guard.set_lease(Duration::from_millis(100)).unwrap();
-    let lost = within("the end of the lease", guard.lost()).await;
-    assert_eq!(lost.reason(), LostReason::LeaseOver);
-    until(&server, "the release", |view| view.children(A).is_empty() && view.children(B).is_empty()).await;
-    let error = within("the release", guard.release()).await.unwrap_err();
-    assert!(matches!(&error, ReleaseError::Lost(lost) if lost.reason() == LostReason::LeaseOver), "{error}");
-}
-
 #[tokio::test]
 async fn revocation_of_any_member_is_told() {
     let server = start_empty();

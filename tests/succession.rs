@@ -229,7 +229,8 @@ async fn behind_a_node_that_is_being_deleted_is_not_first() {
         let mutex = Arc::clone(&mutex);
         async move { mutex.lock().await }
     });
-    // What is held keeps everything behind it on the connection waiting: a grant would be by knowledge alone.
+    // What is held keeps everything behind it on the connection waiting, so that no event can show that there
+    // is no second node: a grant would be by knowledge alone.
     never_for(Duration::from_millis(300), &server, "a second node", |view| {
         view.children(DIRECTORY).len() > 1
     })

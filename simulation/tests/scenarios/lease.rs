@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use simulation::scenario::tokio;
 use test_support::in_process::{
     Barrier, DIRECTORY, assert_clean, calm, connect_as, fair, granted, logged, mutex, narrow, never_for,
-    queue, read_write, session, start, timed_out, until,
+    queue, queue_at, read_write, session, start, start_empty, timed_out, until,
 };
 use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{
@@ -736,4 +736,36 @@ async fn each_of_many_ends_by_itself() {
     client.flush(SOON).await.unwrap();
     assert!(guards.iter().all(|guard| !server.exists(&guard.node())));
     assert!(kept.iter().all(|guard| guard.is_held() && server.exists(&guard.node())));
+}
+
+/// The wait for the other members is no work under the lock.
+#[tokio::test]
+async fn a_lease_begins_when_all_are_held_and_ends_all() {
+    const A: &str = "/multi/a";
+    const B: &str = "/multi/b";
+    let server = start_empty();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let all = InterProcessMultiLock::of_mutexes(&client, [A, B]).unwrap();
+    let error = within("the answer", all.acquire_for(SOON, Duration::ZERO)).await.unwrap_err();
+    assert!(matches!(&error, AcquireError::InvalidLease { .. }), "{error}");
+    let held = within("the lock", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
+    let lease = Duration::from_secs(2);
+    let attempt = tokio::spawn(all.acquire_for(SOON, lease));
+    let (node, id) = (held.node(), session(&client));
+    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    let first = queue_at(&server, A);
+    // Longer than the lease.
+    tokio::time::sleep(lease + lease / 4).await;
+    held.release().await.unwrap();
+    let guard = within("all members", attempt).await.unwrap().unwrap();
+    assert_eq!(first, [guard.nodes()[0].as_str()], "the first was held all the time");
+    assert!(guard.remaining().unwrap() <= lease && guard.is_held());
+    guard.extend(Duration::from_secs(60)).unwrap();
+    assert!(guard.remaining().unwrap() > lease);
+    guard.extend(Duration::from_millis(100)).unwrap();
+    let lost = within("the end of the lease", guard.lost()).await;
+    assert_eq!(lost.reason(), LostReason::LeaseOver);
+    until(&server, "the release", |view| view.children(A).is_empty() && view.children(B).is_empty()).await;
+    let error = within("the release", guard.release()).await.unwrap_err();
+    assert!(matches!(&error, ReleaseError::Lost(lost) if lost.reason() == LostReason::LeaseOver), "{error}");
 }

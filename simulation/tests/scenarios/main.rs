@@ -2,6 +2,7 @@
 //! `simulation::scenario`.
 
 mod cancellation;
+mod conversions;
 mod crowd;
 mod fair_lock_faults;
 mod guard;
@@ -12,3 +13,5 @@ mod revocation;
 mod rules;
 mod semaphore_faults;
 mod short_outages;
+mod sticky;
+mod sticky_readers;

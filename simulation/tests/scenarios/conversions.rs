@@ -1,0 +1,79 @@
+//! Conversions of a held read-write lock whose session has little time.
+
+use std::time::Duration;
+
+use simulation::scenario::tokio;
+use test_support::in_process::read_write::{lock, narrow};
+use test_support::in_process::{
+    DIRECTORY, connect_for, never_for, session, start_impatient, until, until_lost,
+};
+use test_support::{SOON, within};
+use zookeeper_recipes::{Client, ConversionFailure, LostReason};
+use zookeeper_test_server::{Direction, Match, Op, Server, View};
+
+/// The session timeout.
+const BRIEF: Duration = Duration::from_millis(1500);
+
+/// A lock that was lost on the way occupies no place, however long its guard is kept.
+#[tokio::test]
+async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
+    let server = start_impatient();
+    let client = connect_for(&server, BRIEF).await;
+    let id = session(&client);
+    let lock = narrow(&client, 1);
+    let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
+    server.freeze_expiry(true);
+    server.stall(id, Direction::Both);
+    let downgrade = tokio::spawn(guard.downgrade());
+    until_lost(&lock.write_lock()).await;
+    server.resume(id);
+    server.freeze_expiry(false);
+    let failed = within("an answer", downgrade).await.unwrap().unwrap_err();
+    assert!(
+        matches!(failed.reason(), ConversionFailure::Lost(lost) if lost.reason() == LostReason::LeaseExpired),
+        "{failed}"
+    );
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    assert_eq!(client.session_id(), Some(id), "the session went on");
+    let next = lock.write_lock().acquire(SOON).await;
+    assert!(next.is_ok(), "the lock is free, and was not granted: {}", next.unwrap_err());
+    drop(failed);
+}
+
+/// That a session is not renewed for six times as long as it takes to the next beat. There is no event that
+/// shows that no beat will come.
+async fn no_beats(server: &Server, client: &Client, id: i64) {
+    // Behind the last beat that was sent while there was a node.
+    within("a list", lock(client).participants()).await.unwrap();
+    let before = server.counters().requests_of(id, Op::Multi);
+    let beaten = move |view: View<'_>| view.counters().requests_of(id, Op::Multi) > before;
+    never_for(BRIEF, server, "a beat, and there is no node", beaten).await;
+}
+
+/// A client that has no node sends no beats, however its last lock was lost.
+#[tokio::test]
+async fn an_upgrade_whose_directory_is_deleted_leaves_no_heartbeats() {
+    let server = start_impatient();
+    let client = connect_for(&server, BRIEF).await;
+    let id = session(&client);
+
+    // What is usual: nothing is held, nothing is asked.
+    within("a read lock", lock(&client).read_lock().lock()).await.unwrap().release().await.unwrap();
+    no_beats(&server, &client, id).await;
+
+    let reader = within("a read lock", lock(&client).read_lock().lock()).await.unwrap();
+    let gate = server.hold_request(Match::op(Op::GetChildren).session(id));
+    let upgrade = tokio::spawn(reader.try_upgrade());
+    within("the list", gate.wait_hit()).await;
+    for node in server.children(DIRECTORY) {
+        server.delete(&format!("{DIRECTORY}/{node}")).unwrap();
+    }
+    server.delete(DIRECTORY).unwrap();
+    gate.release();
+    let failed = within("an answer", upgrade).await.unwrap().unwrap_err();
+    let ConversionFailure::Lost(lost) = failed.reason() else { panic!("{failed}") };
+    assert_eq!(lost.reason(), LostReason::NodeDeleted);
+    drop(failed);
+    client.flush(SOON).await.unwrap();
+    no_beats(&server, &client, id).await;
+}
