@@ -8,7 +8,7 @@ use std::time::Duration;
 use simnet::Rng;
 use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, ErrorKind, InterProcessFairLock, InterProcessLock, InterProcessMutex,
+    AcquireError, AnyGuard, Client, ConversionFailure, ErrorKind, InterProcessFairLock, InterProcessLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, LockGuard,
     ParentNodes, ReleaseError, TryLockError,
 };
@@ -321,6 +321,16 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
     }
 }
 
+/// A conversion of a hold of these nodes has failed: the node that was to take their place may be the one of which its
+/// holder is told that another process has deleted it.
+fn not_converted(world: &World, nodes: &[String], what: &str, reason: &ConversionFailure) {
+    world.sometimes(format!("{what} {}", variant(reason)));
+    // Refused beside other readers, who may have this node.
+    if !matches!(reason, ConversionFailure::Contended) {
+        nodes.iter().for_each(|node| world.may_break(node));
+    }
+}
+
 /// Holds for a while, and converts what is held now and then. Returns it at the end, unless a conversion is dropped.
 pub async fn hold(
     lock: Option<&Lock>,
@@ -376,7 +386,7 @@ pub async fn hold(
                     Held::Write(guard)
                 }
                 Err(error) => {
-                    world.sometimes(format!("not upgraded {}", variant(error.reason())));
+                    not_converted(world, &before, "not upgraded", error.reason());
                     return Some(Held::Read(error.into_guard()));
                 }
             },
@@ -386,7 +396,7 @@ pub async fn hold(
                     Held::Read(guard)
                 }
                 Err(error) => {
-                    world.sometimes(format!("not downgraded {}", variant(error.reason())));
+                    not_converted(world, &before, "not downgraded", error.reason());
                     return Some(Held::Write(error.into_guard()));
                 }
             },
