@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::{sleep, timeout};
-use zookeeper_recipes::{Contender, Error, InterProcessSemaphore};
+use zookeeper_recipes::{Contender, Error, InterProcessSemaphore, SemaphorePermit};
 
 use super::locks::Lock;
 use crate::check::looks::{self, Look};
@@ -33,6 +33,18 @@ pub fn parted(held: &mut Held, rng: &mut Rng) -> Option<Held> {
         return Some(Held::Permit(part));
     }
     permit.merge(part).err().map(Held::Permit)
+}
+
+/// Permits that are lost are lost each: none of them is held when it is a value by itself.
+pub fn lost_in_all(held: &mut Held) -> Result<(), String> {
+    let Held::Permit(permit) = held else { return Ok(()) };
+    let nodes = permit.nodes();
+    let parts: Vec<_> = std::iter::from_fn(|| permit.split(1)).collect();
+    let is_held = permit.is_held() || parts.iter().any(SemaphorePermit::is_held);
+    for part in parts {
+        permit.merge(part).map_err(|part| format!("{:?} is not taken back", part.nodes()))?;
+    }
+    if is_held { Err(format!("one of {nodes:?} is held, which are lost")) } else { Ok(()) }
 }
 
 /// One thing or another that a holder does.

@@ -373,6 +373,9 @@ pub async fn hold(
         world.leave(&grant);
         // Nobody else keeps it beyond a look.
         held = Arc::into_inner(grant).map(Grant::into_held).expect("the only one");
+        if is_lost {
+            world.check(deeds::lost_in_all(&mut held));
+        }
         // Now and then also what is lost.
         if !rng.one_in(if is_lost { 16 } else { 4 }) {
             return Some(held);

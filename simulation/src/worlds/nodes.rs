@@ -103,8 +103,10 @@ pub async fn group_turn(client: &Client, world: &World, place: usize, rng: &mut 
 /// Makes a node whose name others may want, too, for a while.
 pub async fn node_turn(client: &Client, world: &World, place: usize, rng: &mut Rng) {
     let name = if rng.one_in(2) { "one".to_owned() } else { format!("n{}", world.number()) };
-    let mut builder = PersistentNode::builder(client, format!("{}/{name}", path(place)), "0");
-    if rng.one_in(4) {
+    let at = format!("{}/{name}", path(place));
+    let mut builder = PersistentNode::builder(client, &at, "0");
+    let is_protected = rng.one_in(4);
+    if is_protected {
         builder = builder.protected();
     }
     let node = builder.create().expect("the path is valid");
@@ -130,7 +132,14 @@ pub async fn node_turn(client: &Client, world: &World, place: usize, rng: &mut R
     match rng.range(0, 3) {
         0 => drop(node),
         1 => drop(timeout(Duration::from_millis(1), node.close()).await),
-        _ => world.note("deleted", "deleted without a word", node.close().await),
+        _ => {
+            let closed = node.close().await;
+            // Of a name that no other has.
+            if closed.is_ok() && name != "one" && !is_protected && world.server.exists(&at) {
+                world.violation(&format!("{at} is there after its end was confirmed"));
+            }
+            world.note("deleted", "deleted without a word", closed);
+        }
     }
 }
 
