@@ -8,9 +8,9 @@ use std::time::Duration;
 use simnet::Rng;
 use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, ConversionFailure, ErrorKind, InterProcessFairLock, InterProcessLock, InterProcessMutex,
-    InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, LockGuard,
-    ParentNodes, ReleaseError, TryLockError,
+    AcquireError, AnyGuard, Client, ConversionFailure, ErrorKind, InterProcessFairLock, InterProcessLock,
+    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore,
+    InterProcessWriteLock, LockGuard, ParentNodes, ReleaseError, TryLockError,
 };
 
 use super::{deeds, polled};
