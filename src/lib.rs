@@ -50,7 +50,7 @@
 //!
 //! A mutex and a fair lock on the same path exclude each other, also from different processes. A read-write
 //! lock needs a path of its own: where its nodes meet those of a mutex, both sides get
-//! [`ErrorKind::MixedRecipes`](crate::ErrorKind::MixedRecipes).
+//! [`ErrorKind::MixedRecipes`].
 //!
 //! # What a lock proves
 //! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The client

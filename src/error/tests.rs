@@ -441,7 +441,7 @@ fn errors_in_a_log_are_one_line_with_their_sources() {
 #[test]
 fn a_long_path_is_cut_in_messages_and_not_in_the_answer() {
     let long = format!("/begin{}/end", "/x".repeat(8_000));
-    let error = AcquireError::LeaseOver { path: long.clone() };
+    let error = AcquireError::from(super::Error::new(Purpose::Lock, &long, RequestFailure::Closed));
     for shown in [error.to_string(), format!("{error:?}")] {
         assert!(shown.len() < 250 && shown.contains("/begin/x") && shown.contains("x/end"), "{shown}");
         assert!(shown.contains('…'), "{shown}");
