@@ -114,6 +114,8 @@ async fn settle_together(items: Rest) -> Rest {
         let Orphan::UnknownCreate { id, .. } = &item.orphan else { continue };
         match (&result, by_id.get(id.as_str())) {
             (Ok(_), Some(name)) => {
+                // Known from here on: if its deletion is refused, it is a refused orphan.
+                session.leave(directory.child(name));
                 item.orphan = Orphan::Node((*name).clone());
                 found.push((item, ticket));
             }

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use zookeeper_recipes::{AcquireError, Client, Contention, NodePath, ReleaseError, TryLockError};
-use zookeeper_test_server::{Fault, Match, Op, Server};
+use zookeeper_test_server::{Fault, Loss, Match, Op, Server};
 
 use simulation::scenario::tokio;
 use test_support::in_process::{
@@ -53,6 +53,30 @@ fn assert_orphaned(error: &AcquireError, node: &str) {
         text.contains(node) && text.contains("grant it DELETE") && text.contains("close the client"),
         "{text}"
     );
+}
+
+/// Its node is found by a list, and was nobody's until then (seed 773).
+#[tokio::test]
+async fn the_node_of_a_create_without_an_answer_is_a_refused_orphan_too() {
+    let server = start();
+    let client = connect(&server).await;
+    let create = Match::op(Op::Create).session(session(&client));
+    let gate = server.hold_request(create.clone());
+    server.drop_reply(create, Loss::Close);
+    // Not the deletion behind which the list is asked for, of a name without a number.
+    let refused = server.fail(Match::op(Op::Delete).path_contains("-lock-0").always(), NO_AUTH);
+    let attempt = ByHand::new(mutex(&client).lock()).start();
+    within("the create", gate.wait_hit()).await;
+    drop(attempt);
+    gate.release();
+    let error = within("the report", client.flush(SOON)).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Refused { others: 0, .. }), "{error}");
+    let node = queue(&server).remove(0);
+    assert_orphaned(&within("the answer", mutex(&client).lock()).await.unwrap_err(), &node);
+    refused.remove();
+    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    assert!(!server.exists(&node));
+    assert_clean(&server, "the end").await;
 }
 
 #[tokio::test]
