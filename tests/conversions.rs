@@ -12,8 +12,8 @@ use test_support::in_process::{
 use test_support::{ByHand, SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    Client, ConversionError, ConversionFailure, LockState, LostReason, NodePath, ReadGuard, ReleaseError,
-    WriteGuard,
+    AnyGuard, Client, ConversionError, ConversionFailure, LockState, LostReason, NodePath, ReadGuard,
+    ReleaseError, WriteGuard,
 };
 use zookeeper_test_server::{Direction, Gate, Match, Op, Server};
 
@@ -242,11 +242,11 @@ async fn closing_a_client_during_conversions_leaves_nothing() {
             let (gate, task) = if upgrade {
                 let guard = read(&client).await;
                 let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
-                (gate, tokio::spawn(async move { guard.try_upgrade().await.is_ok() }))
+                (gate, tokio::spawn(async move { guard.try_upgrade().await.ok().map(AnyGuard::from) }))
             } else {
                 let guard = write(&client).await;
                 let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
-                (gate, tokio::spawn(async move { guard.downgrade().await.is_ok() }))
+                (gate, tokio::spawn(async move { guard.downgrade().await.ok().map(AnyGuard::from) }))
             };
             within("the conversion", gate.wait_hit()).await;
             let closing = client.clone();
@@ -255,7 +255,9 @@ async fn closing_a_client_during_conversions_leaves_nothing() {
             gate.release();
             within("the end", close).await.unwrap().unwrap();
             assert_eq!(server.children(DIRECTORY), [""; 0], "upgrade {upgrade}, applied {applied}");
-            assert!(!within("an answer", task).await.unwrap());
+            // It may have been converted in the last moment, and is lost.
+            let converted = within("an answer", task).await.unwrap();
+            assert!(converted.is_none_or(|guard| !guard.is_held()), "upgrade {upgrade}, applied {applied}");
         }
     }
 }
