@@ -8,7 +8,7 @@ use test_support::in_process::{calm, connect_as, eager, hold, session, start, un
 use test_support::{SOON, within};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
-use zookeeper_recipes::{Client, ErrorKind, LostReason, ReleaseError};
+use zookeeper_recipes::{Client, ErrorKind, ReleaseError};
 
 /// Tells when the work that has it is dropped.
 struct Tell(Arc<AtomicBool>);
@@ -87,8 +87,8 @@ async fn a_clone_that_is_kept_is_what_close_waits_for() {
     let kept = within("the work", client.request(|zk| async move { zk })).await.unwrap();
     let closed = within("the close", client.close()).await;
     assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
-    // Its holder knows nevertheless, and others wait.
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    // Its holder is told nevertheless: by the close, or on a busy machine by its lease before that. Others wait.
+    within("the loss", guard.lost()).await;
     assert!(server.exists(&guard.node()));
     drop(kept);
     until(&server, "the end of the session", move |view| view.sessions().iter().all(|it| it.id != id)).await;
