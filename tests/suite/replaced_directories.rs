@@ -138,6 +138,7 @@ async fn they_let_no_two_in(env: &Env) {
     let seen = format!("{grants} grants, {without} or more without a list, {replaced} directories");
     println!("{seen}");
     assert_eq!(visits, grants, "a visit was lost");
-    // A busy machine grants less often without a list.
-    assert!(grants > 100 && without > 5 && replaced > 5, "{seen}");
+    assert!(grants > 100 && replaced > 5, "{seen}");
+    // A busy machine grants less often without a list; requests that are repeated hide how often.
+    assert!(without > 5 || env.is_sabotaged(), "{seen}");
 }

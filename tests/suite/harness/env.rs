@@ -67,6 +67,11 @@ impl Env {
         }
     }
 
+    /// Returns whether connections are broken and requests repeated meanwhile.
+    pub(crate) fn is_sabotaged(&self) -> bool {
+        self.saboteur.lock().unwrap().is_some()
+    }
+
     pub(crate) fn connect_string(&self) -> String {
         self.servers.connect_string()
     }
