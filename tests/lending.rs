@@ -1,7 +1,6 @@
 //! The client's session, lent to other code: `Client::request`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use test_support::in_process::{calm, connect_as, eager, hold, session, start, until};
@@ -9,15 +8,6 @@ use test_support::{SOON, within};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 use zookeeper_recipes::{Client, ErrorKind, ReleaseError};
-
-/// Tells when the work that has it is dropped.
-struct Tell(Arc<AtomicBool>);
-
-impl Drop for Tell {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
 
 #[tokio::test]
 async fn work_is_done_in_the_clients_session() {
@@ -44,14 +34,16 @@ async fn work_is_done_in_the_clients_session() {
 async fn work_waits_for_a_session_and_ends_with_it() {
     let server = start();
     let client = calm(&server).await;
-    let dropped = Arc::new(AtomicBool::new(false));
+    // Both pieces of work have it until they are dropped.
+    let kept = Arc::new(());
+    let is_dropped = |kept: &Arc<()>| Arc::strong_count(kept) == 1;
     let (begun, begins) = oneshot::channel();
     let endless = tokio::spawn({
-        let (client, tell) = (client.clone(), Tell(Arc::clone(&dropped)));
+        let (client, kept) = (client.clone(), Arc::clone(&kept));
         async move {
             client
                 .request(|_zk| async move {
-                    let _tell = tell;
+                    let _kept = kept;
                     begun.send(()).unwrap();
                     std::future::pending::<()>().await;
                 })
@@ -62,19 +54,18 @@ async fn work_waits_for_a_session_and_ends_with_it() {
     assert!(server.expire_session(session(&client)));
     let error = within("the end", endless).await.unwrap().unwrap_err();
     assert!(error.kind() == ErrorKind::Connection && error.is_retryable(), "{error}");
-    assert!(dropped.load(Ordering::SeqCst), "the work is dropped with the session");
+    assert!(is_dropped(&kept), "the work is dropped with the session");
     // The next session is waited for, and the work is given that.
     let id = within("the work", client.request(|zk| async move { zk.session_id().0 })).await.unwrap();
     assert_eq!(id, session(&client));
     // A caller that leaves takes its work along.
-    let dropped = Arc::new(AtomicBool::new(false));
-    let tell = Tell(Arc::clone(&dropped));
+    let of_work = Arc::clone(&kept);
     let asked = client.request(|_zk| async move {
-        let _tell = tell;
+        let _kept = of_work;
         std::future::pending::<()>().await;
     });
     assert!(tokio::time::timeout(Duration::ZERO, asked).await.is_err());
-    assert!(dropped.load(Ordering::SeqCst));
+    assert!(is_dropped(&kept));
 }
 
 /// The client library closes a session with the last clone of its handle.
