@@ -11,7 +11,7 @@ use crate::engine::hold::Hold;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::requests::{make_directories_at, to_library};
 use crate::engine::room;
-use crate::error::{AcquireError, AtomicLongError, Cause, Error, ErrorKind, Purpose, RequestFailure};
+use crate::error::{AcquireError, AtomicLongError, Cause, ErrorKind, Purpose, RequestFailure};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::acquire::IfBusy;
@@ -173,8 +173,7 @@ impl Counter {
 
     /// Returns the error of a request that failed.
     fn error(&self, why: impl Into<RequestFailure>) -> AtomicLongError {
-        let error = Error::new(Purpose::Counter, self.path.user(), why);
-        error.with_credentials(self.client().has_credentials()).into()
+        self.client().error(Purpose::Counter, self.path.user(), why).into()
     }
 
     /// Returns the error of an answer to another question, which does not come up.

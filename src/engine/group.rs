@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zookeeper_client as zk;
 
-use crate::error::{Error, PersistentNodeError, Purpose, RequestFailure};
+use crate::error::{PersistentNodeError, Purpose, RequestFailure};
 use crate::path::LockPath;
 use crate::session::core::Core;
 use crate::session::log;
@@ -157,8 +157,7 @@ impl Group {
     }
 
     fn error(&self, why: impl Into<RequestFailure>) -> PersistentNodeError {
-        let error = Error::new(Purpose::Node, self.directory.user(), why);
-        error.with_credentials(self.client.has_credentials()).into()
+        self.client.error(Purpose::Node, self.directory.user(), why).into()
     }
 
     fn closed(&self) -> PersistentNodeError {

@@ -22,7 +22,7 @@ use crate::engine::multi_requests::{Reserved, create_together, fit_together, loo
 use crate::engine::path_lock::{Admission, Ask, Budget, Member, PathLock};
 use crate::engine::self_wait;
 use crate::engine::stop::{Stop, Stopped};
-use crate::error::{AcquireError, Error, LostReason, Purpose, TryLockError};
+use crate::error::{AcquireError, LostReason, Purpose, TryLockError};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 use crate::protocol::multi::{kept, of_use};
@@ -64,7 +64,7 @@ impl Members {
     fn closed(&self) -> TryLockError {
         // Not expected to be empty: there is at least one member.
         let path = self.in_order.first().map_or("", |member| member.path_lock.path().user());
-        Error::new(Purpose::Lock, path, self.client.why_ended()).into()
+        self.client.error(Purpose::Lock, path, self.client.why_ended()).into()
     }
 }
 

@@ -415,7 +415,7 @@ impl PathLock {
 
     /// Returns the error of a request that failed.
     pub(crate) fn error(&self, purpose: Purpose, why: impl Into<RequestFailure>) -> Error {
-        Error::new(purpose, self.path.user(), why).with_credentials(self.client.has_credentials())
+        self.client.error(purpose, self.path.user(), why)
     }
 
     /// Returns the same of a request for the lock itself.

@@ -90,8 +90,7 @@ fn lost(hold: &Hold, reason: LostReason) -> Lost {
 
 /// Returns the error of a read that failed.
 pub(crate) fn failed(client: &Core, path: &LockPath, why: RequestFailure) -> Error {
-    let error = Error::new(Purpose::Data, path.user(), why);
-    error.with_credentials(client.has_credentials()).at(path.user())
+    client.error(Purpose::Data, path.user(), why).at(path.user())
 }
 
 /// Waits until one of the holds is lost. Borrows nothing.

@@ -98,6 +98,5 @@ pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result
 
 /// Returns the error of such a request.
 pub(crate) fn not_asked(client: &Core, node: &NodePath, why: impl Into<RequestFailure>) -> Error {
-    let error = Error::new(Purpose::Revocation, node, why).at(node);
-    error.with_credentials(client.has_credentials())
+    client.error(Purpose::Revocation, node, why).at(node)
 }

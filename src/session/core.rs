@@ -236,7 +236,7 @@ impl Core {
     /// Returns the error of a call that acquires a lock, if the client is drained.
     pub(crate) fn refuses(&self, path: &LockPath) -> Option<AcquireError> {
         let is_drained = self.drain.began.load(Ordering::SeqCst);
-        is_drained.then(|| Error::new(Purpose::Lock, path.user(), self.why_ended()).into())
+        is_drained.then(|| self.error(Purpose::Lock, path.user(), self.why_ended()).into())
     }
 
     /// Waits until the client is drained, which every wait for a grant does too (docs/protocol.md#drain).
@@ -277,7 +277,7 @@ impl Core {
         &self,
         work: impl FnOnce(zk::Client) -> F,
     ) -> Result<F::Output, Error> {
-        let failed = |why: RequestFailure| Error::new(Purpose::Work, "/", why);
+        let failed = |why: RequestFailure| self.error(Purpose::Work, "/", why);
         let session = self.session().await.map_err(|no_session| failed(no_session.into()))?;
         let done = session.request(|handle| work(handle.0)).await;
         done.map_err(|SessionGone| failed(RequestFailure::Connection(Arc::new(FailureKind::SessionGone))))
@@ -307,6 +307,11 @@ impl Core {
                 Err(Unanswered::GaveUp(failure)) => return Err(Unanswered::GaveUp(failure)),
             }
         }
+    }
+
+    /// Returns the error of a request of this client that failed.
+    pub(crate) fn error(&self, purpose: Purpose, path: &str, why: impl Into<RequestFailure>) -> Error {
+        Error::new(purpose, path, why).with_credentials(self.has_credentials)
     }
 
     /// Returns why a call's work has stopped before it was done: by the end of the client, or, where that
