@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::common::{Error, monotonic};
@@ -73,6 +73,9 @@ impl FaultInjector {
                 return Ok(None);
             }
             kill_process(pid, Signal::STOP)?;
+            if !has_stopped(pid)? {
+                return Ok(None);
+            }
             let (paused, since) = (monotonic(), Instant::now());
             if store.is_write_locked()? || store.has_bought(event.user)? {
                 // It was writing for another of its users, and would block all others; or it has written, and
@@ -156,6 +159,16 @@ impl FaultInjector {
         }
         Ok(())
     }
+}
+
+/// Waits until all threads of a worker have stopped, and returns `false` if it has ended instead.
+///
+/// The signal only asks for it: a thread that runs a system call ends that first, and may lock the database
+/// by it.
+fn has_stopped(pid: Pid) -> Result<bool, Error> {
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::Pid(pid), options)?;
+    Ok(status.is_some_and(|status| status.stopped()))
 }
 
 /// Waits until the lock's first node is gone, and returns when that was. The node is a paused worker's, so
