@@ -31,7 +31,7 @@ use crate::engine::shared_queue::Place;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::protocol::acquire::{
-    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans,
+    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans, OwnNode,
     OwnPredecessor, PauseReason,
 };
 use crate::protocol::failure::{FailureKind, Refusal};
@@ -366,7 +366,7 @@ impl Attempt {
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
                     leave_to_cleanup(here.seat, here.place, also);
                     here.left.names.push(name.clone());
-                    Err(self.grant(here, &name, czxid).await)
+                    self.grant(here, &name, czxid).await
                 }
                 AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans }) => {
                     here.left = orphans;
@@ -608,16 +608,19 @@ impl Attempt {
         Ok(AcquireEvent::Retry)
     }
 
-    /// Grants the lock by the node `name`, which is first in the queue.
-    async fn grant(&self, here: &mut InSession<'_>, name: &str, czxid: i64) -> End {
+    /// Grants the lock by the node `name`, which is first in the queue. Returns `WasInDoubt` if it could not be granted
+    /// at once.
+    async fn grant(&self, here: &mut InSession<'_>, name: &str, czxid: i64) -> Result<AcquireEvent, End> {
         let Seat { path_lock, session, number, kind } = here.seat;
         self.saw_ahead(here.place, None);
         self.progress.set_waits_for(WaitsFor::Renewal);
         self.progress.set_node(Some(name));
         // To be first in the queue is not enough: without a valid lease, the servers may be about to expire
         // the session and grant the lock to another contender (docs/protocol.md#suspended).
-        if let Err(end) = here.wait(session.lease().until_valid()).await {
-            return end;
+        if !session.lease().is_valid() {
+            here.wait(session.lease().until_valid()).await?;
+            here.left = Orphans::default();
+            return Ok(AcquireEvent::WasInDoubt(OwnNode { name: name.to_owned(), czxid: Some(czxid) }));
         }
         let place = match kind {
             Kind::Shared => None,
@@ -638,11 +641,11 @@ impl Attempt {
         // lost.
         here.left = Orphans::default();
         let (path_lock, session, token) = (Arc::clone(path_lock), Arc::clone(session), (czxid, 0));
-        End::Granted(if is_head {
+        Err(End::Granted(if is_head {
             Hold::head(path_lock, session, held, token)
         } else {
             Hold::new(path_lock, session, held, token, self.ask.location).by(here.how)
-        })
+        }))
     }
 
     /// Returns how the attempt ends when the state machine has finished without a grant.

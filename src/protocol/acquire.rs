@@ -9,6 +9,8 @@
 //! 1. A grant needs a list that contains the attempt's own node and no node before it that it has to wait
 //!    for, or a transaction that deleted the holder's node, directly before the own one, while that existed,
 //!    or the reply to a create whose number follows what is known to be gone (docs/protocol.md#succession).
+//!    Where the grant then has to wait because the session is in doubt, it needs another list after that
+//!    (docs/protocol.md#suspended).
 //!    A list without the own node grants nothing and proves nothing: the create may still be under way
 //!    (docs/protocol.md#grant).
 //! 2. Only a definite answer of the server means that a create did not happen. Everything else leaves the id
@@ -94,6 +96,9 @@ pub(crate) enum AcquireEvent {
     /// Of [`AcquireRequest::WaitFor`]: the node is gone, and has waited for this `predecessor` of another
     /// session.
     Inherited { predecessor: String },
+    /// Of a grant by this node: it had to wait until the servers were known to keep the session. What had shown the node
+    /// first is from before the wait, and another process may have deleted the node since.
+    WasInDoubt(OwnNode),
     /// Of [`AcquireRequest::Watch`]: the watch could not be set.
     WatchFailed(Failure),
     /// Of [`AcquireStep::Pause`]: the pause is over.
@@ -300,7 +305,7 @@ impl Acquiring {
                 (FailureKind::NoNode, Some(_)) => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
-            AcquireEvent::Inspected(Answer::Is(node)) => {
+            AcquireEvent::Inspected(Answer::Is(node)) | AcquireEvent::WasInDoubt(node) => {
                 self.node = Some(node);
                 AcquireStep::Do(AcquireRequest::List)
             }
@@ -625,6 +630,20 @@ mod tests {
         let step =
             contender.step(created(A, Answer::Is(node(A, 3)), list(&["foreign".to_owned(), name(A, 3)])));
         assert_eq!(step, granted(A, 3));
+    }
+
+    /// It may have been deleted during the doubt.
+    #[test]
+    fn one_that_was_in_doubt_is_granted_by_another_list() {
+        let mut contender = waiting();
+        assert_eq!(contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)]))), granted(A, 3));
+        let doubt = || AcquireEvent::WasInDoubt(node(A, 3));
+        assert_eq!(contender.step(doubt()), AcquireStep::Do(AcquireRequest::List));
+        assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))), granted(A, 3));
+        assert_eq!(contender.step(doubt()), AcquireStep::Do(AcquireRequest::List));
+        let step = contender.step(AcquireEvent::Listed(Answer::no(FailureKind::NoNode)));
+        assert_eq!(step, AcquireStep::Pause { failures: 0, why: PauseReason::NodeDeleted });
+        assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
     }
 
     /// Its own node may be gone too.

@@ -513,6 +513,37 @@ async fn nothing_is_granted_while_the_session_is_in_doubt() {
     within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// The server's code.
+const OPERATION_TIMEOUT: i32 = -7;
+
+/// While a contender that is first waits for the servers' word that they keep its session, another hand deletes its
+/// node, and the next one is granted the lock.
+#[tokio::test]
+async fn a_contender_that_was_in_doubt_looks_again_before_its_grant() {
+    let server = server();
+    server.freeze_expiry(true);
+    let (first, second) = (client(&server).await, client(&server).await);
+    let guard = hold(&second).await;
+    let (id, lock) = (session(&first), mutex(&first));
+    let waiting = tokio::spawn(lock.lock());
+    until(&server, "the watch", |view| view.watches() == 1).await;
+    // Reads are answered, and nothing that would show that the servers keep the session.
+    let silence = server.fail(Match::op(Op::Multi).session(id).always(), OPERATION_TIMEOUT);
+    // Longer than two heartbeats, and shorter than what loses a lock.
+    tokio::time::sleep(T / 2).await;
+    guard.release().await.unwrap();
+    until(&server, "another list", move |view| view.counters().requests_of(id, Op::GetChildren) == 2).await;
+    // Answered behind it.
+    let queue = within("the queue", lock.participants()).await.unwrap();
+    server.delete(&queue[0]).unwrap();
+    let guard = hold(&second).await;
+    silence.remove();
+    until(&server, "its next node", |view| view.children(DIRECTORY).len() == 2).await;
+    assert!(!waiting.is_finished(), "granted by what was so before");
+    guard.release().await.unwrap();
+    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_node_deleted_by_hand_is_noticed_within_a_heartbeat() {
     let server = server();
