@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_recipes::Client;
 use zookeeper_test_server::{Op, Server};
 
-use crate::check::{left, panics, recovery};
+use crate::check::{ends, left, panics, recovery};
 use crate::faults::Stage;
 use crate::glue::Port;
 use crate::plan::Plan;
@@ -202,10 +202,8 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     let patience = plan.session_timeout * 6 + Duration::from_secs(120);
     world.stop();
     let mut callers = std::mem::take(&mut *lock(&machines.callers));
-    let ended = timeout(patience, async { while callers.join_next().await.is_some() {} });
-    if ended.await.is_err() {
-        world.violation(&format!("{} callers do not end", callers.len()));
-    }
+    let _ = timeout(patience, async { while callers.join_next().await.is_some() {} }).await;
+    world.check(ends::callers(callers.len()));
     drop(callers);
     worlds::check_calm(&world, &server);
     let all = std::mem::take(&mut *lock(&machines.all));
@@ -240,38 +238,26 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
 async fn leave_nothing(world: &World, server: &Server, machines: &[Arc<Machine>], patience: Duration) {
     let plan = &world.plan;
     for machine in machines {
-        match timeout(patience, machine.client.flush(patience)).await {
-            Ok(Ok(())) => {}
-            other => world.violation(&format!("{} is not flushed: {other:?}", machine.number)),
-        }
+        let flushed = timeout(patience, machine.client.flush(patience)).await.ok();
+        world.check(ends::confirmed(machine.number, "flushed", flushed));
     }
     // Nodes that sticky locks keep go after a while, and those of the dead with their sessions.
     sleep(plan.session_timeout * 3 + Duration::from_secs(10)).await;
     for place in 0..plan.paths() {
-        let nodes = worlds::left(plan, server, place);
-        if !nodes.is_empty() {
-            world.violation(&format!("left in {}: {nodes:?}", path(place)));
-        }
+        world.check(left::no_node(&path(place), &worlds::left(plan, server, place)));
     }
     worlds::check_end(world, server);
     for (index, machine) in machines.iter().enumerate() {
-        let closing = async {
-            if index % 2 == 0 {
-                machine.client.close().await.map_err(|error| error.to_string())
-            } else {
-                machine.client.drain(patience).await.map_err(|error| error.to_string())
-            }
-        };
-        match timeout(patience, closing).await {
-            Ok(Ok(())) => {}
-            other => world.violation(&format!("{} is not closed: {other:?}", machine.number)),
+        if index % 2 == 0 {
+            let closed = timeout(patience, machine.client.close()).await.ok();
+            world.check(ends::confirmed(machine.number, "closed", closed));
+        } else {
+            let drained = timeout(patience, machine.client.drain(patience)).await.ok();
+            world.check(ends::confirmed(machine.number, "drained", drained));
         }
     }
     sleep(plan.session_timeout * 3).await;
-    let sessions = server.sessions();
-    if !sessions.is_empty() {
-        world.violation(&format!("{} sessions left: {sessions:?}", sessions.len()));
-    }
+    world.check(left::no_session(&server.sessions()));
 }
 
 /// Runs a plan in a world of its own.

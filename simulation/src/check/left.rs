@@ -1,8 +1,19 @@
-//! Clients that are closed leave nothing: no watch at a server, no task, no memory.
+//! Callers that have ended leave no node, and clients that are closed leave nothing: no session, no watch at
+//! a server, no task, no memory.
 
 /// Memory that may be left of a world, in bytes: the report, and for each process its lease thread.
 const ONCE: i64 = 16 << 10;
 const PER_PROCESS: i64 = 1 << 10;
+
+/// The nodes of contenders at a path, when all of them have ended.
+pub fn no_node(path: &str, nodes: &[String]) -> Result<(), String> {
+    if nodes.is_empty() { Ok(()) } else { Err(format!("left in {path}: {nodes:?}")) }
+}
+
+/// The sessions at the servers, when all clients are closed and those of the dead have expired.
+pub fn no_session<S: std::fmt::Debug>(sessions: &[S]) -> Result<(), String> {
+    if sessions.is_empty() { Ok(()) } else { Err(format!("{} sessions left: {sessions:?}", sessions.len())) }
+}
 
 /// Watches at the servers, and tasks beside those that there were before the first client. Each process keeps its lease
 /// thread.
@@ -28,6 +39,10 @@ mod tests {
 
     #[test]
     fn what_is_left_is_a_violation() {
+        no_node("/a", &[]).unwrap();
+        no_node("/a", &["/a/1".to_owned()]).unwrap_err();
+        no_session::<u64>(&[]).unwrap();
+        no_session(&[1]).unwrap_err();
         nothing(0, 3, 3).unwrap();
         nothing(1, 3, 3).unwrap_err();
         nothing(0, 4, 3).unwrap_err();

@@ -52,6 +52,14 @@ pub fn exactly(live: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<(), 
     }
 }
 
+/// A member that was told that it has its data has looked: it is there with them.
+pub fn has_itself(id: &str, data: u64, found: Option<&BTreeMap<String, Vec<u8>>>) -> Result<(), String> {
+    match found {
+        Some(found) if found.get(id).is_some_and(|found| *found == data.to_string().as_bytes()) => Ok(()),
+        found => Err(format!("{id} with the data {data} is not among {found:?}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +81,14 @@ mod tests {
         members.found(&before, &found("b", "1")).unwrap_err();
         members.has("a", 2);
         members.found(&members, &found("a", "1")).unwrap_err();
+    }
+
+    #[test]
+    fn one_that_does_not_find_itself_is_a_violation() {
+        has_itself("a", 1, Some(&found("a", "1"))).unwrap();
+        has_itself("a", 1, Some(&found("a", "0"))).unwrap_err();
+        has_itself("a", 1, Some(&found("b", "1"))).unwrap_err();
+        has_itself("a", 1, None).unwrap_err();
     }
 
     #[test]

@@ -15,7 +15,7 @@ use zookeeper_recipes::{
 
 use super::{deeds, polled};
 use crate::check::exclusion::Share;
-use crate::check::recovery;
+use crate::check::{ends, recovery};
 use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, path, variant};
@@ -437,9 +437,7 @@ pub async fn prove(lock: &Lock, world: &World, place: usize, patience: Duration)
     let call = Call { shared: false, permits: world.plan.permits, wait: patience, way: Way::Acquire };
     match lock.call(call).await {
         Some(Ok(held)) => {
-            if let Err(error) = held.release().await {
-                world.violation(&format!("{} is not released: {error}", path(place)));
-            }
+            world.check(ends::released(&path(place), held.release().await));
             Ok(())
         }
         Some(Err(refused)) => Err(refused.text),

@@ -24,7 +24,7 @@ use zookeeper_recipes::{Client, DistributedAtomicLong, LeaderSelector};
 use zookeeper_test_server::{Op, Server};
 
 use crate::check::exclusion::Share;
-use crate::check::{herd, recovery};
+use crate::check::{ends, herd, recovery};
 use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, lock, path};
@@ -174,17 +174,12 @@ pub async fn all_work(world: &World, server: &Server, machines: &[Arc<Machine>],
             let handle = Handle::new(&world.plan, &machine.client, place);
             let began = world.now();
             loop {
-                match handle.prove(world, server, place, patience).await {
-                    Ok(()) => break,
-                    Err(_) if world.now() < began + patience.as_millis() as u64 => {
-                        sleep(Duration::from_secs(1)).await;
-                    }
-                    Err(text) => {
-                        let (path, number) = (path(place), machine.number);
-                        world.violation(&format!("{path} does not work for {number}: {text}"));
-                        break;
-                    }
+                let proof = handle.prove(world, server, place, patience).await;
+                if proof.is_ok() || world.now() >= began + patience.as_millis() as u64 {
+                    world.check(ends::works(&path(place), machine.number, proof));
+                    break;
                 }
+                sleep(Duration::from_secs(1)).await;
             }
             let waited = world.now() - began;
             let outcome = recovery::in_time(waited, world.plan.timeout_ms());
@@ -193,10 +188,11 @@ pub async fn all_work(world: &World, server: &Server, machines: &[Arc<Machine>],
             report.slowest_recovery_ms = report.slowest_recovery_ms.max(waited);
         }
         let began = world.now();
-        // A long link may fail for as often as the retry policy allows, as above (seed 26876).
-        while let Err(text) = multi::prove(world, &machine.client, patience).await {
-            if world.now() >= began + patience.as_millis() as u64 {
-                world.violation(&format!("all at once does not work for {}: {text}", machine.number));
+        loop {
+            let proof = multi::prove(world, &machine.client, patience).await;
+            // A long link may fail for as often as the retry policy allows, as above (seed 26876).
+            if proof.is_ok() || world.now() >= began + patience.as_millis() as u64 {
+                world.check(ends::works("all at once", machine.number, proof));
                 break;
             }
             sleep(Duration::from_secs(1)).await;

@@ -12,6 +12,7 @@ use zookeeper_test_server::Server;
 
 use super::polled;
 use crate::check::members::{self, Members};
+use crate::check::persistent;
 use crate::world::{Machine, World, path};
 
 /// A member, and the data that it was given last.
@@ -135,8 +136,8 @@ pub async fn node_turn(client: &Client, world: &World, place: usize, rng: &mut R
         _ => {
             let closed = node.close().await;
             // Of a name that no other has.
-            if closed.is_ok() && name != "one" && !is_protected && world.server.exists(&at) {
-                world.violation(&format!("{at} is there after its end was confirmed"));
+            if closed.is_ok() && name != "one" && !is_protected {
+                world.check(persistent::is_gone(&at, world.server.exists(&at)));
             }
             world.note("deleted", "deleted without a word", closed);
         }
@@ -153,11 +154,7 @@ pub async fn prove_group(
     let mut member = Member::new(world, client, place);
     member.member.wait_for_initial_create(patience).await.map_err(|error| error.to_string())?;
     member.set(world, place, patience).await.ok_or("its data are not set in time")?;
-    let (id, data) = (member.member.id().to_owned(), member.data.to_string());
-    match member.look(world, place).await {
-        Some(found) if found.get(&id).is_some_and(|found| *found == data.as_bytes()) => {}
-        found => return Err(format!("{id} with the data {data} is not among {found:?}")),
-    }
+    members::has_itself(member.member.id(), member.data, member.look(world, place).await.as_ref())?;
     member.close(world, place).await;
     Ok(())
 }
@@ -174,13 +171,9 @@ pub async fn prove_node(
     let node = PersistentNode::new(client, &at, "0").map_err(|error| error.to_string())?;
     node.wait_for_initial_create(patience).await.map_err(|error| error.to_string())?;
     node.set_data("1").await.map_err(|error| error.to_string())?;
-    if server.node(&at).is_none_or(|found| found.data != b"1") {
-        return Err(format!("{at} is {:?}", server.node(&at)));
-    }
+    persistent::has(&at, b"1", server.node(&at).as_ref().map(|found| &found.data[..]))?;
     node.close().await.map_err(|error| error.to_string())?;
-    if server.exists(&at) {
-        world.violation(&format!("{at} is there after its end was confirmed"));
-    }
+    world.check(persistent::is_gone(&at, server.exists(&at)));
     Ok(())
 }
 

@@ -1,0 +1,54 @@
+//! When nothing is broken any more, all comes to its end: callers that are to stop, and what is asked of a
+//! client or of a path, which ends well.
+
+use std::fmt::{Debug, Display};
+
+/// So many callers are there still, although all had the time to end.
+pub fn callers(left: usize) -> Result<(), String> {
+    if left == 0 { Ok(()) } else { Err(format!("{left} callers do not end")) }
+}
+
+/// A client was to be flushed, closed or drained; `None` if that took longer than it may.
+pub fn confirmed<E: Debug>(client: u64, what: &str, outcome: Option<Result<(), E>>) -> Result<(), String> {
+    match outcome {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => Err(format!("{client} is not {what}: {error:?}")),
+        None => Err(format!("{client} is not {what} in time")),
+    }
+}
+
+/// A client has used something, as often as it failed and there was time.
+pub fn works<E: Display>(what: &str, client: u64, outcome: Result<(), E>) -> Result<(), String> {
+    outcome.map_err(|error| format!("{what} does not work for {client}: {error}"))
+}
+
+/// A lock that was just granted was released.
+pub fn released<E: Display>(path: &str, outcome: Result<(), E>) -> Result<(), String> {
+    outcome.map_err(|error| format!("{path} is not released: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_that_does_not_end_is_a_violation() {
+        callers(0).unwrap();
+        callers(1).unwrap_err();
+    }
+
+    #[test]
+    fn an_end_that_is_refused_or_late_is_a_violation() {
+        confirmed::<&str>(1, "flushed", Some(Ok(()))).unwrap();
+        confirmed(1, "flushed", Some(Err("no"))).unwrap_err();
+        confirmed::<&str>(1, "flushed", None).unwrap_err();
+    }
+
+    #[test]
+    fn what_does_not_work_when_nothing_is_broken_is_a_violation() {
+        works::<&str>("/a", 1, Ok(())).unwrap();
+        works("/a", 1, Err("no")).unwrap_err();
+        released::<&str>("/a", Ok(())).unwrap();
+        released("/a", Err("lost")).unwrap_err();
+    }
+}

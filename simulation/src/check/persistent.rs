@@ -1,0 +1,29 @@
+//! A persistent node has the data that it was told to have, and is gone when its end was confirmed.
+
+/// Data were set, and the servers have these; `None` if they have no node.
+pub fn has(path: &str, set: &[u8], found: Option<&[u8]>) -> Result<(), String> {
+    if found == Some(set) {
+        return Ok(());
+    }
+    let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
+    Err(format!("{path} was given {:?}, and has {:?}", text(set), found.map(text)))
+}
+
+/// Its end was confirmed.
+pub fn is_gone(path: &str, exists: bool) -> Result<(), String> {
+    if exists { Err(format!("{path} is there after its end was confirmed")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_data_no_node_and_a_node_that_stays_are_violations() {
+        has("/a", b"1", Some(b"1")).unwrap();
+        has("/a", b"1", Some(b"0")).unwrap_err();
+        has("/a", b"1", None).unwrap_err();
+        is_gone("/a", false).unwrap();
+        is_gone("/a", true).unwrap_err();
+    }
+}
