@@ -104,6 +104,20 @@ impl Held {
         }
     }
 
+    /// What it shows to a resource that compares tokens, for each of its paths.
+    pub fn shows(&self) -> Vec<Option<Token>> {
+        match self {
+            Self::Lock(guard) => vec![Some(guard.fencing_token())],
+            Self::Read(guard) => vec![Some(guard.fencing_token().into())],
+            Self::Write(guard) => vec![Some(guard.fencing_token().into())],
+            Self::Term(term) => vec![Some(term.fencing_token().into())],
+            Self::Selected(_, token) | Self::Run(token) => vec![Some((*token).into())],
+            // Permits do not exclude each other.
+            Self::Permit(_) => vec![None],
+            Self::Multi(guard) => guard.fencing_tokens().into_iter().map(Some).collect(),
+        }
+    }
+
     /// Its nodes, as far as it knows them.
     pub fn nodes(&self) -> Vec<String> {
         match self {
@@ -174,6 +188,9 @@ pub struct Grant {
     /// others until then: RELIABILITY.md promises no more.
     pub is_broken: AtomicBool,
     pub granted: u64,
+    /// Whether it was held when its caller learned of it, by nodes that no other process had deleted: then it
+    /// comes behind all grants before it.
+    pub counts: bool,
     /// Whether its caller was told that it is lost.
     pub is_told: AtomicBool,
     /// Whether it was suspended when it was looked at last.

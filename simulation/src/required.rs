@@ -390,6 +390,8 @@ const OTHERS: &[(&str, When)] = &[
     ("upgraded", Common),
     ("dropped call", Common),
     ("written", Common),
+    ("let in by its token", Common),
+    ("refused for its token", Common),
     ("has led", Common),
     ("job AlreadyRun", Common),
     ("job Ran", Common),

@@ -9,7 +9,7 @@ use simnet::host::Host;
 use simnet::net::Link;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use zookeeper_recipes::{Client, LockState, Lost, LostReason, NodeVersion};
+use zookeeper_recipes::{Client, FenceGate, LockState, Lost, LostReason, NodeVersion};
 use zookeeper_test_server::Server;
 
 use crate::check::broken::Broken;
@@ -17,6 +17,7 @@ use crate::check::closed;
 use crate::check::counter::Numbers;
 use crate::check::errors::{self, Scene};
 use crate::check::exclusion::{Exclusion, Guard, Share};
+use crate::check::fenced::Fenced;
 use crate::check::fifo::Fifo;
 use crate::check::limits::Limits;
 use crate::check::margin::Margins;
@@ -103,6 +104,9 @@ struct Place {
     grants: Grants,
     numbers: Numbers,
     reads: Reads,
+    /// A resource beside ZooKeeper.
+    gate: FenceGate,
+    fenced: Fenced,
     register: Register,
     members: Members,
     fifo: Fifo,
@@ -270,6 +274,7 @@ impl World {
             nodes,
             is_broken: AtomicBool::new(is_broken),
             granted: self.now(),
+            counts,
             is_told: AtomicBool::new(false),
             is_suspended: AtomicBool::new(false),
             listens: AtomicU64::new(0),
@@ -303,13 +308,37 @@ impl World {
         if let Some(state) = state.filter(|state| *state != LockState::Held) {
             self.sometimes(format!("granted {state:?}"));
         }
+        self.show_tokens(&grant);
         grant
+    }
+
+    /// A holder uses the resources of its paths, which compare tokens: also one that has lost what it was
+    /// granted, and has not been told, or has not stopped yet.
+    fn show_tokens(&self, grant: &Grant) {
+        // A process that has crashed does nothing.
+        if !grant.counts || grant.machine.is_dead() {
+            return;
+        }
+        for (part, token) in grant.parts.iter().zip(grant.held.shows()) {
+            let Some(token) = token else { continue };
+            let (is_accepted, outcome) = {
+                let mut place = lock(&self.places[part.place]);
+                let is_accepted = place.gate.admit(token).is_ok();
+                let is_alone = part.share == Share::Exclusive;
+                (is_accepted, place.fenced.shown(grant.who, part.number, is_alone, is_accepted))
+            };
+            self.sometimes(
+                if is_accepted { "let in by its token" } else { "refused for its token" }.to_owned(),
+            );
+            self.check(outcome.map_err(|text| format!("at {}: {text}", path(part.place))));
+        }
     }
 
     /// A caller gives back what it was granted, or does not wait any more to be told that it is lost.
     pub fn leave(&self, grant: &Grant) {
         let who = grant.who;
         self.say(|| format!("- {who}"));
+        self.show_tokens(grant);
         lock(&self.report).held_ms += self.now() - grant.granted;
         lock(&self.told).left(who);
         for part in &grant.parts {
@@ -329,6 +358,8 @@ impl World {
     /// A caller is told that it has lost what it was granted.
     pub fn lost(&self, grant: &Grant, lost: &Lost) {
         let (who, reason) = (grant.who, lost.reason());
+        // What was being done when it was told, or when its process stood still.
+        self.show_tokens(grant);
         grant.is_told.store(true, Ordering::Relaxed);
         self.say(|| format!("! {who} lost: {reason:?}"));
         let outcome = lock(&self.told).told(who, grant.held.is_held());

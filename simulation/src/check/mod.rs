@@ -7,6 +7,7 @@ pub mod counter;
 pub mod ends;
 pub mod errors;
 pub mod exclusion;
+pub mod fenced;
 pub mod fifo;
 pub mod herd;
 pub mod left;

@@ -1,0 +1,73 @@
+//! A resource that compares fencing tokens accepts nothing of an earlier holder behind what a later one has
+//! done, and refuses nothing of a holder behind whom no other has been there.
+//!
+//! Holders are known by the numbers of their grants: an exclusive one has its own, and one that shares has
+//! that of the last exclusive grant before its own.
+
+/// What the resource of one path has accepted, by the highest numbers.
+#[derive(Debug, Default)]
+pub struct Fenced {
+    /// Of exclusive holders.
+    alone: Option<u64>,
+    /// Of those that share.
+    shared: Option<u64>,
+}
+
+impl Fenced {
+    /// A holder has shown its token to the resource.
+    pub fn shown(&mut self, who: u64, number: u64, is_alone: bool, is_accepted: bool) -> Result<(), String> {
+        let behind = self.alone.filter(|other| *other > number);
+        // One that shares, with the number of an exclusive grant, was granted the lock after that.
+        let behind = behind.or_else(|| self.shared.filter(|other| is_alone && *other >= number));
+        match (behind, is_accepted) {
+            (Some(other), true) => {
+                Err(format!("{who} of the grant {number} was let in by its token behind one of {other}"))
+            }
+            (None, false) => Err(format!(
+                "{who} of the grant {number} was refused for its token, and no later one was let in"
+            )),
+            (_, false) => Ok(()),
+            (None, true) => {
+                let highest = if is_alone { &mut self.alone } else { &mut self.shared };
+                *highest = (*highest).max(Some(number));
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_earlier_holder_that_is_let_in_is_a_violation() {
+        let mut fenced = Fenced::default();
+        fenced.shown(1, 1, true, true).unwrap();
+        fenced.shown(2, 2, true, true).unwrap();
+        fenced.shown(1, 1, true, false).unwrap();
+        fenced.shown(1, 1, true, true).unwrap_err();
+        fenced.shown(2, 2, true, true).unwrap();
+    }
+
+    #[test]
+    fn a_holder_that_is_refused_without_a_later_one_is_a_violation() {
+        let mut fenced = Fenced::default();
+        fenced.shown(1, 1, true, true).unwrap();
+        fenced.shown(2, 2, true, false).unwrap_err();
+        fenced.shown(3, 1, false, false).unwrap_err();
+    }
+
+    #[test]
+    fn those_that_share_are_refused_behind_the_next_who_does_not() {
+        let mut fenced = Fenced::default();
+        fenced.shown(1, 1, true, true).unwrap();
+        fenced.shown(2, 1, false, true).unwrap();
+        fenced.shown(3, 1, false, true).unwrap();
+        fenced.shown(1, 1, true, true).unwrap_err();
+        fenced.shown(1, 1, true, false).unwrap();
+        fenced.shown(4, 2, true, true).unwrap();
+        fenced.shown(2, 1, false, false).unwrap();
+        fenced.shown(2, 1, false, true).unwrap_err();
+    }
+}
