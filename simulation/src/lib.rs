@@ -10,5 +10,6 @@ pub mod plan;
 pub mod report;
 pub mod required;
 pub mod scenario;
+pub mod soak;
 pub mod world;
 pub mod worlds;

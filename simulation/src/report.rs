@@ -1,6 +1,6 @@
 //! What many worlds have shown, as one JSON object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,9 @@ const EXAMPLES: usize = 20;
 pub struct Sum {
     pub first_seed: u64,
     pub last_seed: u64,
+    /// Seeds up to the last whose worlds have not ended: they are not in the sum.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unfinished: BTreeSet<u64>,
     pub worlds: u64,
     /// Of real time.
     pub seconds: f64,

@@ -1,8 +1,6 @@
 //! Runs worlds; see `--help`.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::iter;
+use std::io;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +11,8 @@ use simulation::day::play;
 use simulation::plan::Plan;
 use simulation::report::Sum;
 use simulation::required;
-use simulation::world::Report;
+use simulation::soak::{Log, Seeds};
+use simulation::world::{Report, lock};
 
 const HELP: &str = "\
 Runs the library, its client and the test server in virtual time, under faults that follow from a seed.
@@ -24,7 +23,7 @@ Runs the library, its client and the test server in virtual time, under faults t
         threads (all); at most W, and only those whose plan has each TEXT, such as 'sticky: true'
     simulation/run --hours H [--log FILE]
         the same for hours, with a line of JSON in FILE (simulation/soak.jsonl) every minute; it goes on after the
-        last line that is there
+        last line that is there, with the worlds that were not at their end then
     simulation/run --seed SEED [--quiet]
         one world, with what happens in it by virtual milliseconds
     simulation/run --planted [--record] [NAME..]
@@ -165,7 +164,7 @@ fn twice(options: &Options, seeds: u64) -> ExitCode {
 fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sync) -> Sum {
     let (began, clock, clock_began) = (simnet::real_now(), options.clock, (options.clock)());
     let before = sum.seconds;
-    let (next, stop) = (AtomicU64::new(sum.last_seed + 1), AtomicBool::new(false));
+    let (seeds, stop) = (Mutex::new(Seeds::after(&sum)), AtomicBool::new(false));
     let left = AtomicU64::new(options.worlds);
     let sum = Mutex::new(sum);
     let add = |seed, report: Report| {
@@ -175,8 +174,13 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
         if options.until_violation && !report.violations.is_empty() {
             stop.store(true, Ordering::Relaxed);
         }
-        let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut sum = lock(&sum);
         sum.add(seed, report);
+        {
+            let mut seeds = lock(&seeds);
+            seeds.ended(seed);
+            sum.unfinished = seeds.unfinished(sum.last_seed);
+        }
         sum.seconds = before + (simnet::real_now() - began).as_secs_f64();
         seen(&sum);
     };
@@ -186,8 +190,14 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
             let goes_on = || clock() - clock_began < limit && !stop.load(Ordering::Relaxed);
             let is_left = |left: u64| left.checked_sub(1);
             left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_left).ok()?;
-            let mut seeds = iter::from_fn(|| goes_on().then(|| next.fetch_add(1, Ordering::Relaxed)));
-            seeds.find(|seed| options.wants(*seed))
+            while goes_on() {
+                let seed = lock(&seeds).begin();
+                if options.wants(seed) {
+                    return Some(seed);
+                }
+                lock(&seeds).ended(seed);
+            }
+            None
         },
         |seed| add(seed, play(Plan::of(seed), false)),
     );
@@ -218,23 +228,18 @@ fn many(options: &Options) -> ExitCode {
 
 /// For hours, from where the log ends.
 fn soak(options: &Options, hours: f64) -> io::Result<ExitCode> {
-    let mut log = File::options().read(true).append(true).create(true).open(&options.log)?;
-    let mut text = String::new();
-    log.read_to_string(&mut text)?;
-    let sum = match text.lines().last() {
-        Some(line) => serde_json::from_str(line)?,
-        None => Sum::from_seed(options.from),
-    };
+    let (log, sum) = Log::open(&options.log)?;
+    let sum = sum.unwrap_or_else(|| Sum::from_seed(options.from));
     let last = Mutex::new(simnet::real_now());
     let sum = worlds(options, sum, Duration::from_secs_f64(hours * 3600.0), |sum: &Sum| {
-        let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut last = lock(&last);
         if simnet::real_now() - *last >= Duration::from_secs(60) {
             *last = simnet::real_now();
             // The last line tells of a log that cannot be written.
-            let _ = writeln!(&log, "{}", sum.json());
+            let _ = log.add(sum);
         }
     });
-    writeln!(log, "{}", sum.json())?;
+    log.add(&sum)?;
     println!("{}", if options.json { sum.json() } else { sum.text() });
     Ok(judged(options, &sum))
 }
