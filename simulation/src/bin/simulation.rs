@@ -18,9 +18,10 @@ const HELP: &str = "\
 Runs the library, its client and the test server in virtual time, under faults that follow from a seed.
 
     simulation/run [--seconds S | --cpu-seconds S] [--worlds W] [--from SEED] [--only TEXT]... [--threads N]
-                   [--until-violation] [--json]
+                   [--until-violation] [--demand] [--json]
         worlds of one seed after another, for S seconds (60), or seconds of processor time, from a seed on (1), on N
-        threads (all); at most W, and only those whose plan has each TEXT, such as 'sticky: true'
+        threads (all); at most W, and only those whose plan has each TEXT, such as 'sticky: true'; with --demand it fails
+        if these are too few for what has to happen in a run to be demanded of it
     simulation/run --hours H [--log FILE]
         the same for hours, with a line of JSON in FILE (simulation/soak.jsonl) every minute; it goes on after the
         last line that is there, with the worlds that were not at their end then
@@ -43,6 +44,7 @@ struct Options {
     from: u64,
     threads: usize,
     until_violation: bool,
+    demand: bool,
     json: bool,
     quiet: bool,
     seed: Option<u64>,
@@ -70,6 +72,7 @@ fn options() -> Result<Options, String> {
         from: 1,
         threads,
         until_violation: false,
+        demand: false,
         json: false,
         quiet: false,
         seed: None,
@@ -103,6 +106,7 @@ fn options() -> Result<Options, String> {
             }
             "--log" => options.log = value()?,
             "--until-violation" => options.until_violation = true,
+            "--demand" => options.demand = true,
             "--json" => options.json = true,
             "--quiet" => options.quiet = true,
             "--help" | "-h" => return Err(String::new()),
@@ -209,13 +213,17 @@ fn judged(options: &Options, sum: &Sum) -> ExitCode {
     let all = options.only.is_empty() && !options.until_violation;
     let missing = if all { required::missing(sum) } else { Vec::new() };
     let unknown = required::unknown(sum);
+    let enough = if options.demand { required::enough(sum.worlds) } else { Ok(()) };
+    if let Err(text) = &enough {
+        eprintln!("TOO FEW {text}, see required.rs");
+    }
     for name in &missing {
         eprintln!("NEVER SEEN {name}: in {} worlds, see required.rs", sum.worlds);
     }
     for name in &unknown {
         eprintln!("NOT EXPECTED {name}: see required.rs");
     }
-    code(sum.violations == 0 && missing.is_empty() && unknown.is_empty())
+    code(sum.violations == 0 && enough.is_ok() && missing.is_empty() && unknown.is_empty())
 }
 
 /// For seconds.
