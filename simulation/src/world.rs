@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use simnet::Rng;
 use simnet::host::Host;
@@ -87,6 +88,11 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Whether its client is closed, or is being closed, or will never be.
+    pub fn is_leaving(&self) -> bool {
+        self.is_over() || self.is_closing.load(Ordering::Relaxed)
+    }
+
     /// Whether its callers are to stop.
     pub fn is_over(&self) -> bool {
         self.is_dead() || self.has_left.load(Ordering::Relaxed)
@@ -121,6 +127,10 @@ pub struct World {
     start: Instant,
     trace: bool,
     places: Vec<Mutex<Place>>,
+    /// Those who wait for one path or several, and those who hold something at any.
+    anywhere: Mutex<Waits<Option<Arc<Machine>>>>,
+    /// Those who wait for several paths.
+    together: Mutex<BTreeMap<u64, Together>>,
     margins: Mutex<Margins>,
     told: Mutex<Told>,
     broken: Mutex<Broken>,
@@ -145,6 +155,8 @@ impl World {
             server: Arc::clone(server),
             trace,
             places: (0..plan.paths()).map(|_| Mutex::default()).collect(),
+            anywhere: Mutex::default(),
+            together: Mutex::default(),
             margins: Mutex::default(),
             told: Mutex::default(),
             broken: Mutex::default(),
@@ -304,6 +316,7 @@ impl World {
             }
             lock(&self.margins).granted(part.place, self.now());
         }
+        lock(&self.anywhere).enters();
         lock(&self.report).grants += 1;
         if let Some(state) = state.filter(|state| *state != LockState::Held) {
             self.sometimes(format!("granted {state:?}"));
@@ -346,13 +359,32 @@ impl World {
             place.inside.leave(who);
             place.waits.leaves(self.now());
         }
+        lock(&self.anywhere).leaves(self.now());
+    }
+
+    /// A caller waits for several paths, of which it has, or may have, a part, until the wait is dropped.
+    pub fn waits_for_all(&self, shares: &[(usize, Share)], machine: &Arc<Machine>) -> WaitForAll<'_> {
+        let began = self.now();
+        let places = shares.iter().map(|(place, _)| *place).collect();
+        let ticket = lock(&self.anywhere).begins(began, Some(Arc::clone(machine)));
+        let mut together = lock(&self.together);
+        let number = together.last_key_value().map_or(0, |(last, _)| last + 1);
+        together.insert(number, Together { began, machine: Arc::clone(machine), places });
+        WaitForAll { world: self, number, ticket }
     }
 
     /// A caller has, or may have, a part of several paths until this is dropped.
     pub fn within(&self, shares: &[(usize, Share)]) -> Within<'_> {
         let places: Vec<usize> = shares.iter().map(|(place, _)| *place).collect();
         places.iter().for_each(|place| lock(&self.places[*place]).waits.enters());
-        Within { world: self, places }
+        Within { world: self, places, may_hold: false }
+    }
+
+    /// A caller may hold what is at a path, without waiting for it, until this is dropped.
+    pub fn may_hold(&self, place: usize) -> Within<'_> {
+        lock(&self.places[place]).waits.enters();
+        lock(&self.anywhere).enters();
+        Within { world: self, places: vec![place], may_hold: true }
     }
 
     /// A caller is told that it has lost what it was granted.
@@ -514,6 +546,13 @@ impl World {
         self.healed().is_some()
     }
 
+    /// How much longer a caller waits for what is free to be granted: as long as that may take, when nothing
+    /// is broken.
+    pub fn longer(&self) -> Duration {
+        let waits = self.is_healed() && !self.is_stopped() && !self.plan.calm;
+        Duration::from_millis(if waits { recovery::limit(self.plan.timeout_ms()) } else { 0 })
+    }
+
     /// A caller waits for what is at a path, until the wait is given back to [`ends`](Self::ends). Without a machine it
     /// may wait for more than is free.
     pub fn waits(&self, place: usize, machine: Option<&Arc<Machine>>) -> Wait {
@@ -521,12 +560,14 @@ impl World {
         let has_nodes = !worlds::left(&self.plan, &self.server, place).is_empty();
         let began = self.now();
         let ticket = lock(&self.places[place]).waits.begins(began, machine.cloned());
-        Wait { place, counts: machine.is_some(), ticket, began, has_nodes }
+        let anywhere = lock(&self.anywhere).begins(began, machine.cloned());
+        Wait { place, counts: machine.is_some(), ticket, anywhere, began, has_nodes }
     }
 
     /// A wait ends with a grant, or without one.
     pub fn ends(&self, wait: Wait, is_granted: bool) {
         let now = self.now();
+        lock(&self.anywhere).ends(wait.anywhere, now);
         let mut place = lock(&self.places[wait.place]);
         let waited = self.healed().and_then(|healed| place.waits.waited(wait.ticket, now, healed));
         place.waits.ends(wait.ticket, now);
@@ -579,9 +620,32 @@ impl World {
         look(&mut lock(&self.places[place]).runs)
     }
 
-    /// Looks at all who wait to be told of a loss.
+    /// Looks at all who wait for several paths, or for anything while nothing is held at any path.
+    fn look_at_waits(&self) {
+        let (now, timeout_ms) = (self.now(), self.plan.timeout_ms());
+        let Some(healed) = self.healed() else { return };
+        let lives = |machine: &Option<Arc<Machine>>| machine.as_ref().is_some_and(|one| !one.is_over());
+        let longest = lock(&self.anywhere).longest(now, healed, lives);
+        self.check(recovery::in_time(longest, timeout_ms).map_err(|text| format!("everything {text}")));
+        for one in lock(&self.together).values().filter(|one| !one.machine.is_over()) {
+            // It counts as one who may hold a part.
+            let free = one.places.iter().map(|place| lock(&self.places[*place]).waits.free_but_for(1));
+            let waited = recovery::waited_for_all(now, healed.max(one.began), free);
+            let outcome = recovery::in_time(waited, timeout_ms);
+            self.check(outcome.map_err(|text| format!("all of {:?} {text}", one.places)));
+        }
+    }
+
+    /// Keeps how long something took that was asked for when nothing was broken.
+    pub fn took(&self, waited: u64) {
+        let mut report = lock(&self.report);
+        report.slowest_recovery_ms = report.slowest_recovery_ms.max(waited);
+    }
+
+    /// Looks at all who wait to be granted something, or to be told of a loss.
     pub fn look(&self) {
         let now = self.now();
+        self.look_at_waits();
         for (number, place) in self.places.iter().enumerate() {
             let longest = self.healed().map(|healed| {
                 let lives =
@@ -662,21 +726,48 @@ pub struct Wait {
     /// Whether it can be granted what is free.
     counts: bool,
     ticket: Ticket,
+    anywhere: Ticket,
     began: u64,
     /// Whether there were nodes of contenders when it began.
     has_nodes: bool,
+}
+
+/// One who waits for several paths.
+struct Together {
+    began: u64,
+    machine: Arc<Machine>,
+    places: Vec<usize>,
+}
+
+/// A call that waits for several paths.
+pub struct WaitForAll<'w> {
+    world: &'w World,
+    number: u64,
+    ticket: Ticket,
+}
+
+impl Drop for WaitForAll<'_> {
+    fn drop(&mut self) {
+        lock(&self.world.together).remove(&self.number);
+        lock(&self.world.anywhere).ends(self.ticket, self.world.now());
+    }
 }
 
 /// A caller that has, or may have, a part of several paths.
 pub struct Within<'w> {
     world: &'w World,
     places: Vec<usize>,
+    /// Whether it may hold all of it.
+    may_hold: bool,
 }
 
 impl Drop for Within<'_> {
     fn drop(&mut self) {
         let now = self.world.now();
         self.places.iter().for_each(|place| lock(&self.world.places[*place]).waits.leaves(now));
+        if self.may_hold {
+            lock(&self.world.anywhere).leaves(now);
+        }
     }
 }
 

@@ -67,6 +67,11 @@ impl<W> Waits<W> {
         self.left
     }
 
+    /// Returns when the last of the others left, if so many holders are no others.
+    pub fn free_but_for(&self, own: u64) -> Option<u64> {
+        (self.holders <= own).then_some(self.free)
+    }
+
     /// Returns for how long somebody has waited for what is free since then, at most.
     pub fn longest(&self, now: u64, healed: u64, counts: impl Fn(&W) -> bool) -> u64 {
         if self.holders > 0 {
@@ -97,6 +102,31 @@ pub fn in_time(waited: u64, timeout_ms: u64) -> Result<(), String> {
     Err(format!("is free, and was not granted for {waited} ms to one who waits: {limit} ms are the most"))
 }
 
+/// For how long one has waited for several paths, each of which is free since some moment, or is not.
+pub fn waited_for_all(now: u64, since: u64, free: impl IntoIterator<Item = Option<u64>>) -> u64 {
+    let mut since = since;
+    for free in free {
+        let Some(free) = free else { return 0 };
+        since = since.max(free);
+    }
+    now.saturating_sub(since)
+}
+
+/// A node whose name is wanted by nobody else was waited for so long, when nothing was broken; with its
+/// error, if it was not made.
+pub fn made<E: std::fmt::Display>(
+    what: &str,
+    waited: u64,
+    timeout_ms: u64,
+    outcome: Result<(), E>,
+) -> Result<(), String> {
+    match outcome {
+        Err(error) => Err(format!("{what} is not made for {waited} ms: {error}")),
+        Ok(()) if waited > limit(timeout_ms) => Err(format!("{what} was made after {waited} ms")),
+        Ok(()) => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +143,26 @@ mod tests {
         // Faults count from their end, and the dead not at all.
         in_time(waits.longest(10_001 + limit(4_000), 10_001, |_| true), 4_000).unwrap();
         in_time(waits.longest(10_001 + limit(4_000), 0, |who| *who != "slow"), 4_000).unwrap();
+    }
+
+    #[test]
+    fn one_who_waits_for_several_paths_waits_from_when_all_are_free() {
+        let mut waits = Waits::<()>::default();
+        waits.enters();
+        assert_eq!((waits.free_but_for(0), waits.free_but_for(1)), (None, Some(0)));
+        waits.enters();
+        waits.leaves(5_000);
+        assert_eq!((waits.free_but_for(0), waits.free_but_for(1)), (None, Some(5_000)));
+        assert_eq!(waited_for_all(9_000, 1_000, [Some(5_000), Some(3_000)]), 4_000);
+        assert_eq!(waited_for_all(9_000, 1_000, [Some(5_000), None]), 0);
+        in_time(waited_for_all(5_001 + limit(4_000), 0, [Some(5_000)]), 4_000).unwrap_err();
+    }
+
+    #[test]
+    fn a_node_that_is_not_made_in_time_is_a_violation() {
+        made::<&str>("a", limit(4_000), 4_000, Ok(())).unwrap();
+        made::<&str>("a", limit(4_000) + 1, 4_000, Ok(())).unwrap_err();
+        made("a", 1, 4_000, Err("no")).unwrap_err();
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{Client, OnceError, OnceOutcome, OnceRun, once};
 use zookeeper_test_server::Server;
 
-use super::{Inside, polled};
+use super::{Inside, Waiting, polled};
 use crate::check::exclusion::Share;
 use crate::check::once::Outcome;
 use crate::held::Held;
@@ -64,13 +64,15 @@ async fn run<F: Future<Output = Result<(), String>>>(
 /// Asks for the job once.
 pub async fn turn(client: &Client, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
     let occasion = occasion(world).saturating_sub(u64::from(rng.one_in(5)));
-    let wait = Duration::from_millis(rng.range(0, world.plan.timeout_ms()));
+    let wait = Duration::from_millis(rng.range(0, world.plan.timeout_ms())) + world.longer();
     let time = Duration::from_millis(match rng.one_in(10) {
         true => rng.range(1, 2 * world.plan.timeout_ms()),
         false => rng.range(0, world.plan.hold_ms),
     });
     let (fails, reads) = (rng.one_in(4), rng.one_in(3));
+    let waiting = Waiting::new(world, place, machine);
     let job = |run: OnceRun| {
+        waiting.ends(true);
         let held = Held::Run(run.fencing_token());
         let inside = Inside::enter(world, place, Share::Exclusive, held, machine);
         async move {
@@ -88,6 +90,10 @@ pub async fn turn(client: &Client, world: &World, machine: &Arc<Machine>, place:
         1 => drop(polled(rng.range(1, 9), call).await),
         _ => drop(call.await),
     }
+    drop(waiting);
+    // One that does not wait any more leaves the lock behind, which it may have been granted: it is free from
+    // here on.
+    drop(world.may_hold(place));
     // What is recorded is told at once.
     sleep(Duration::from_millis(rng.range(1, world.plan.timeout_ms() / 20))).await;
 }

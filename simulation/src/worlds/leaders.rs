@@ -8,7 +8,7 @@ use simnet::Rng;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zookeeper_recipes::{Client, LeaderLatch, LeaderSelector, LeadershipState};
 
-use super::{Inside, polled};
+use super::{Inside, Waiting, polled};
 use crate::check::exclusion::Share;
 use crate::held::Held;
 use crate::world::{Machine, World, path, variant};
@@ -31,8 +31,13 @@ pub async fn latch_turn(client: &Client, world: &World, machine: &Arc<Machine>, 
     let builder = LeaderLatch::builder(client, path(place)).id(machine.number.to_string());
     let latch = builder.start().expect("the options are valid");
     let wait = Duration::from_millis(rng.range(1, 2 * world.plan.timeout_ms()));
+    // While it does not wait, it may lead.
+    let mut within = None;
     // Until it leaves by itself, or has lost so many terms.
     for _ in 0..rng.range(1, 4) {
+        let wait = wait + world.longer();
+        drop(within.take());
+        let waiting = world.waits(place, Some(machine));
         let told = match rng.range(0, 4) {
             0 => timeout(wait, polled(rng.range(1, 9), latch.leadership())).await.ok().flatten(),
             1 => {
@@ -45,6 +50,8 @@ pub async fn latch_turn(client: &Client, world: &World, machine: &Arc<Machine>, 
             }
             _ => timeout(wait, latch.leadership()).await.ok(),
         };
+        world.ends(waiting, matches!(told, Some(Ok(_))));
+        within = Some(world.may_hold(place));
         let term = match told {
             Some(Ok(term)) => term,
             Some(Err(error)) => {
@@ -92,6 +99,7 @@ pub async fn latch_turn(client: &Client, world: &World, machine: &Arc<Machine>, 
         }
         _ => world.note_error("not left", latch.close().await.err()),
     }
+    drop(within);
 }
 
 /// Leads in one term or some, until the work is done, or the caller does not wait any more.
@@ -103,10 +111,13 @@ pub async fn selector_turn(
     rng: &mut Rng,
 ) {
     let time = work_time(world, rng);
-    let end = Instant::now() + Duration::from_millis(rng.range(1, 3 * world.plan.timeout_ms()));
+    let end = Duration::from_millis(rng.range(1, 3 * world.plan.timeout_ms())) + world.longer();
+    let end = Instant::now() + end;
     let interrupt = Duration::from_millis(rng.range(1, world.plan.timeout_ms()));
     let interrupts = rng.one_in(3);
+    let waiting = Waiting::new(world, place, machine);
     let mut lead = pin!(selector.lead(|token| {
+        waiting.ends(true);
         let held = Held::Selected(selector.clone(), token);
         let inside = Inside::enter(world, place, Share::Exclusive, held, machine);
         async move {

@@ -14,7 +14,7 @@ pub mod nodes;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::check::exclusion::Share;
 use crate::check::{ends, herd, recovery};
 use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
-use crate::world::{Machine, World, lock, path};
+use crate::world::{Machine, Wait, World, lock, path};
 
 /// Drops a future after so many polls: `None` if it was not ready by then.
 async fn polled<F: Future>(times: u64, future: F) -> Option<F::Output> {
@@ -73,6 +73,30 @@ impl Drop for Inside<'_> {
     }
 }
 
+/// A wait that ends where the work begins, or with the drop of this.
+pub struct Waiting<'w> {
+    world: &'w World,
+    wait: Mutex<Option<Wait>>,
+}
+
+impl<'w> Waiting<'w> {
+    pub fn new(world: &'w World, place: usize, machine: &Arc<Machine>) -> Self {
+        Self { world, wait: Mutex::new(Some(world.waits(place, Some(machine)))) }
+    }
+
+    pub fn ends(&self, is_granted: bool) {
+        if let Some(wait) = lock(&self.wait).take() {
+            self.world.ends(wait, is_granted);
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.ends(false);
+    }
+}
+
 /// A handle on the recipe at a path.
 pub enum Handle {
     Lock(locks::Lock),
@@ -108,8 +132,8 @@ impl Handle {
             Self::Lock(lock) => locks::turn(lock, world, machine, place, rng).await,
             Self::Counter(counter) => counters::turn(counter, world, machine, place, rng).await,
             Self::Register(counter) => counters::register_turn(counter, world, place, rng).await,
-            Self::Group(client) => nodes::group_turn(client, world, place, rng).await,
-            Self::Node(client) => nodes::node_turn(client, world, place, rng).await,
+            Self::Group(client) => nodes::group_turn(client, world, machine, place, rng).await,
+            Self::Node(client) => nodes::node_turn(client, world, machine, place, rng).await,
             Self::Latch(client) => leaders::latch_turn(client, world, machine, place, rng).await,
             Self::Selector(selector) => leaders::selector_turn(selector, world, machine, place, rng).await,
             Self::Job(client) => jobs::turn(client, world, machine, place, rng).await,
@@ -184,8 +208,7 @@ pub async fn all_work(world: &World, server: &Server, machines: &[Arc<Machine>],
             let waited = world.now() - began;
             let outcome = recovery::in_time(waited, world.plan.timeout_ms());
             world.check(outcome.map_err(|text| format!("{} {text}", path(place))));
-            let mut report = lock(&world.report);
-            report.slowest_recovery_ms = report.slowest_recovery_ms.max(waited);
+            world.took(waited);
         }
         let began = world.now();
         loop {

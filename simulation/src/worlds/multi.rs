@@ -45,6 +45,7 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
     let Some((lock, shares)) = new(plan, &machine.client, choose) else { return false };
     let wait = locks::patience(world, rng);
     let _within = world.within(&shares);
+    let waits = world.waits_for_all(&shares, machine);
     let got = match rng.range(0, 8) {
         0 | 1 => lock.try_lock().await.map_err(Refused::from),
         2 => {
@@ -61,6 +62,7 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
         },
         _ => lock.acquire(wait).await.map_err(Refused::from),
     };
+    drop(waits);
     match got {
         Ok(guard) => {
             world.sometimes("multi-lock".to_owned());

@@ -2,6 +2,7 @@
 //! one name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use zookeeper_test_server::Server;
 
 use super::polled;
 use crate::check::members::{self, Members};
-use crate::check::persistent;
+use crate::check::{persistent, recovery};
 use crate::world::{Machine, World, path};
 
 /// A member, and the data that it was given last.
@@ -71,9 +72,33 @@ impl Member {
     }
 }
 
+/// When nothing is broken any more, a node with a name of its own is made as soon as a lock that is free is
+/// granted.
+async fn made_in_time<E: Display, F: Future<Output = Result<(), E>>>(
+    name: &str,
+    world: &World,
+    machine: &Machine,
+    made: impl FnOnce(Duration) -> F,
+) {
+    let wait = world.longer();
+    if wait.is_zero() || machine.is_leaving() {
+        return;
+    }
+    let began = world.now();
+    let outcome = made(wait).await;
+    if machine.is_leaving() {
+        return;
+    }
+    let waited = world.now() - began;
+    world.took(waited);
+    world.check(recovery::made(name, waited, world.plan.timeout_ms(), outcome));
+}
+
 /// Joins a group, does what a member does, and leaves.
-pub async fn group_turn(client: &Client, world: &World, place: usize, rng: &mut Rng) {
+pub async fn group_turn(client: &Client, world: &World, machine: &Machine, place: usize, rng: &mut Rng) {
     let mut member = Member::new(world, client, place);
+    made_in_time(member.member.id(), world, machine, |wait| member.member.wait_for_initial_create(wait))
+        .await;
     let mut watch = member.member.watch();
     for _ in 0..rng.range(1, 8) {
         let wait = Duration::from_millis(rng.range(1, world.plan.timeout_ms()));
@@ -102,7 +127,7 @@ pub async fn group_turn(client: &Client, world: &World, place: usize, rng: &mut 
 }
 
 /// Makes a node whose name others may want, too, for a while.
-pub async fn node_turn(client: &Client, world: &World, place: usize, rng: &mut Rng) {
+pub async fn node_turn(client: &Client, world: &World, machine: &Machine, place: usize, rng: &mut Rng) {
     let name = if rng.one_in(2) { "one".to_owned() } else { format!("n{}", world.number()) };
     let at = format!("{}/{name}", path(place));
     let mut builder = PersistentNode::builder(client, &at, "0");
@@ -111,6 +136,9 @@ pub async fn node_turn(client: &Client, world: &World, place: usize, rng: &mut R
         builder = builder.protected();
     }
     let node = builder.create().expect("the path is valid");
+    if name != "one" {
+        made_in_time(&name, world, machine, |wait| node.wait_for_initial_create(wait)).await;
+    }
     for _ in 0..rng.range(1, 6) {
         let wait = Duration::from_millis(rng.range(1, world.plan.timeout_ms()));
         match rng.range(0, 4) {
