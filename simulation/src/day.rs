@@ -35,6 +35,8 @@ impl Machines {
     /// Starts a machine, with a client and its callers.
     async fn start(&self) {
         let number = self.world.process();
+        // It has no session yet.
+        self.world.shakes(Duration::ZERO);
         let name = format!("c{number}");
         let process = Host::new(number);
         let (session, executor) = (process.thread(), process.thread());

@@ -11,7 +11,7 @@ use simnet::net::Link;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use zookeeper_recipes::{Client, FenceGate, LockState, Lost, LostReason, NodeVersion};
-use zookeeper_test_server::Server;
+use zookeeper_test_server::{LogEntry, LogKind, Op, Server, ServerError};
 
 use crate::check::broken::Broken;
 use crate::check::closed;
@@ -20,6 +20,7 @@ use crate::check::errors::{self, Scene};
 use crate::check::exclusion::{Exclusion, Guard, Share};
 use crate::check::fenced::Fenced;
 use crate::check::fifo::Fifo;
+use crate::check::history::{self, Entry, Whose};
 use crate::check::limits::Limits;
 use crate::check::margin::Margins;
 use crate::check::members::Members;
@@ -125,6 +126,12 @@ pub struct World {
     pub plan: Plan,
     pub server: Arc<Server>,
     start: Instant,
+    /// The same by the clock of the servers' log.
+    log_start: std::time::Instant,
+    /// The machines of sessions, as far as they are known.
+    owners: Mutex<BTreeMap<i64, u64>>,
+    /// When the last fault ends that keeps answers of servers from clients.
+    shaken: AtomicU64,
     trace: bool,
     places: Vec<Mutex<Place>>,
     /// Those who wait for one path or several, and those who hold something at any.
@@ -152,6 +159,9 @@ impl World {
     pub fn new(plan: Plan, server: &Arc<Server>, trace: bool) -> Self {
         Self {
             start: Instant::now(),
+            log_start: std::time::Instant::now(),
+            owners: Mutex::default(),
+            shaken: AtomicU64::new(0),
             server: Arc::clone(server),
             trace,
             places: (0..plan.paths()).map(|_| Mutex::default()).collect(),
@@ -255,6 +265,87 @@ impl World {
     pub fn fault(&self, name: &str, detail: impl FnOnce() -> String) {
         self.say(|| format!("fault: {name} {}", detail()));
         *lock(&self.report).faults.entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// A fault that keeps answers of servers from clients lasts for so long.
+    pub fn shakes(&self, time: Duration) {
+        self.shaken.fetch_max(self.now() + time.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Keeps whose a session is.
+    fn know_session(&self, machine: &Machine) {
+        if let Some(session) = machine.client.session_id() {
+            lock(&self.owners).insert(session, machine.number);
+        }
+    }
+
+    fn entry<'a>(&self, entry: &'a LogEntry) -> Entry<'a> {
+        let makes = matches!(entry.op, Op::Create | Op::Multi);
+        Entry {
+            at: entry.at.saturating_duration_since(self.log_start).as_millis() as u64,
+            session: entry.session,
+            path: &entry.path,
+            may_have_others: entry.op == Op::Multi && entry.path.starts_with("/locks"),
+            is_create: makes && entry.kind == LogKind::Applied && entry.error == 0,
+            is_delete: entry.op == Op::Delete && entry.kind == LogKind::Applied,
+            is_denied: entry.error == ServerError::NoAuth.code(),
+        }
+    }
+
+    /// Looks at the servers' log. `None` if it does not go back as far as that.
+    fn history<T>(
+        &self,
+        since: u64,
+        look: impl FnOnce(&mut dyn Iterator<Item = Entry<'_>>) -> T,
+    ) -> Option<T> {
+        let (mut look, mut found) = (Some(look), None);
+        // The condition is asked once, and does not wait.
+        let _ = self.server.wait_until_blocking(
+            |view| {
+                let mut first = view.log().map(|entry| (entry.n, self.entry(entry).at));
+                let is_whole = first.next().is_none_or(|(number, at)| number == 0 || at < since);
+                let mut log = view.log().rev().map(|entry| self.entry(entry));
+                found = look.take().filter(|_| is_whole).map(|look| look(&mut log));
+                true
+            },
+            Duration::ZERO,
+        );
+        found
+    }
+
+    fn whose(&self, machine: &Machine) -> impl Fn(i64) -> Whose + use<> {
+        let (owners, own) = (lock(&self.owners).clone(), machine.number);
+        move |session| match owners.get(&session) {
+            Some(owner) if *owner == own => Whose::Own,
+            Some(_) => Whose::Others,
+            None => Whose::Unknown,
+        }
+    }
+
+    /// Whether the servers have denied something below a path to a machine, whose call began at `began`.
+    fn was_denied(&self, machine: &Machine, path: &str, began: u64) -> bool {
+        if !lock(&self.report).faults.contains_key("access denied") {
+            return false;
+        }
+        // An answer may be late, and the call may go by one that was asked for before it.
+        let since = began.saturating_sub(2 * recovery::limit(self.plan.timeout_ms()));
+        let whose = self.whose(machine);
+        self.history(since, |log| history::denied(log, path, since, whose)).unwrap_or(true)
+    }
+
+    /// Whether another contender's node was made at a path since a call of a machine began. Only where the
+    /// client makes no other calls, and what servers show is no older than it, and where answers arrive:
+    /// without one a client does not know that its own last node is gone (seed 1382). The call itself has
+    /// made so many at most.
+    fn has_come(&self, wait: Wait, machine: &Machine, own: u32) -> bool {
+        let plan = &self.plan;
+        let resizes = plan.resizes && plan.kinds[wait.place] == Kind::Semaphore;
+        if plan.callers > 1 || plan.members > 1 || resizes {
+            return true;
+        }
+        let whose = self.whose(machine);
+        let path = path(wait.place);
+        self.history(wait.began, |log| history::came(log, &path, wait.began, own, whose)).unwrap_or(true)
     }
 
     /// A caller is granted something at some paths.
@@ -398,7 +489,7 @@ impl World {
         self.check(outcome);
         lock(&self.report).losses += 1;
         self.sometimes(format!("lost {}", variant(&reason)));
-        let scene = self.scene(&grant.machine, grant.granted);
+        let scene = self.scene(&grant.machine, "", grant.granted, false);
         let outcome = errors::of_loss(&variant(&reason), scene);
         self.check(outcome.map_err(|text| format!("{who} of {} {text}", grant.machine.number)));
         self.check_told(&grant.nodes, lost);
@@ -560,6 +651,9 @@ impl World {
         let has_nodes = !worlds::left(&self.plan, &self.server, place).is_empty();
         let began = self.now();
         let ticket = lock(&self.places[place]).waits.begins(began, machine.cloned());
+        if let Some(machine) = machine {
+            self.know_session(machine);
+        }
         let anywhere = lock(&self.anywhere).begins(began, machine.cloned());
         Wait { place, counts: machine.is_some(), ticket, anywhere, began, has_nodes }
     }
@@ -584,14 +678,22 @@ impl World {
             let waits = &lock(&self.places[wait.place]).waits;
             (waits.alone_since(wait.ticket), waits.left())
         };
-        let scene = self.scene(machine, wait.began);
+        self.know_session(machine);
+        // One that does not wait looks before it makes a node, and what it finds may be one of a call before
+        // it.
+        let own = u32::from(error != "WouldBlock");
+        let scene =
+            self.scene(machine, &path(wait.place), wait.began, error == "NoAuth" || error == "Orphaned");
         // Cleanup takes a moment where nothing is broken, and a session timeout after the end of a session.
         let traces = if scene.undisturbed { 500 } else { 2 * self.plan.timeout_ms() + 5_000 };
         let scene = Scene {
             // One whose end was told a moment ago is not in the way any more, and the answer that says who is may not be
             // there yet.
             undisturbed: scene.undisturbed && wait_ms >= 5_000 && self.now() >= left + traces,
-            contended: wait.has_nodes || alone_since.is_none_or(|since| wait.began < since + traces),
+            reachable: scene.reachable && wait_ms >= 5_000 && self.now() >= left + traces,
+            contended: wait.has_nodes
+                || alone_since.is_none_or(|since| wait.began < since + traces)
+                    && (!scene.reachable || self.has_come(wait, machine, own)),
             resized: self.plan.resizes && self.plan.kinds[wait.place] == Kind::Semaphore,
             leased,
             ..scene
@@ -600,15 +702,56 @@ impl World {
         self.check(outcome.map_err(|text| format!("{} at {}: {text}", machine.number, path(wait.place))));
     }
 
-    /// What is known of a call of a machine that began at `began`.
-    fn scene(&self, machine: &Machine, began: u64) -> Scene {
+    /// Judges the error of a call for several paths, which was to wait so long.
+    pub fn refused_all(
+        &self,
+        machine: &Machine,
+        shares: &[(usize, Share)],
+        began: u64,
+        error: &str,
+        wait_ms: u64,
+    ) {
+        let left = shares.iter().map(|(place, _)| lock(&self.places[*place]).waits.left()).max().unwrap_or(0);
+        self.know_session(machine);
+        let may_be_denied = error == "NoAuth" || error == "Orphaned";
+        let scene = self.scene(machine, "/locks", began, may_be_denied);
+        let patient = wait_ms >= 5_000 && self.now() >= left + 2 * self.plan.timeout_ms() + 5_000;
+        let scene = Scene {
+            undisturbed: scene.undisturbed && patient,
+            reachable: scene.reachable && patient,
+            contended: true,
+            leased: true,
+            ..scene
+        };
+        let outcome = errors::of_call(error, scene);
+        self.check(outcome.map_err(|text| format!("{} for all of {shares:?} {text}", machine.number)));
+    }
+
+    /// Judges an error of another recipe at a path, by one of the functions of `errors`.
+    pub fn refused_by(
+        &self,
+        judge: fn(&str, Scene) -> Result<(), String>,
+        machine: &Machine,
+        place: usize,
+        began: u64,
+        error: &str,
+    ) {
+        self.know_session(machine);
+        let scene = Scene { contended: true, ..self.scene(machine, &path(place), began, true) };
+        let outcome = judge(error, scene);
+        self.check(outcome.map_err(|text| format!("{} at {}: {text}", machine.number, path(place))));
+    }
+
+    /// What is known of a call of a machine that began at `began`, and of what was denied to it below a path.
+    fn scene(&self, machine: &Machine, path: &str, began: u64, may_be_denied: bool) -> Scene {
         let limit = if self.plan.calm { 0 } else { recovery::limit(self.plan.timeout_ms()) };
         let is_healed = self.healed().is_some_and(|healed| began >= healed + limit);
-        let strikes = |fault: &str| lock(&self.report).faults.contains_key(fault);
+        let since = self.shaken.load(Ordering::Relaxed) + recovery::limit(self.plan.timeout_ms());
         Scene {
             // Long links take seconds now and then, and connections are given up.
             undisturbed: is_healed && !machine.is_dead() && !self.plan.far,
-            denied: strikes("access denied"),
+            reachable: began >= since && !machine.is_leaving() && !self.plan.far,
+            denied: may_be_denied && self.was_denied(machine, path, began),
             closing: machine.is_closing.load(Ordering::Relaxed),
             broken: self.plan.broken > 0,
             ..Scene::default()

@@ -5,9 +5,11 @@
 pub struct Scene {
     /// Nothing was broken any more, or yet, and there was time for all that the call sends.
     pub undisturbed: bool,
+    /// Nothing has struck since long before it began that keeps answers of servers from clients.
+    pub reachable: bool,
     /// Another contender was there, or may have been.
     pub contended: bool,
-    /// A permission was denied in this world.
+    /// The servers' log says that a permission was denied to this client.
     pub denied: bool,
     /// The client was being closed.
     pub closing: bool,
@@ -19,11 +21,55 @@ pub struct Scene {
     pub leased: bool,
 }
 
+impl Scene {
+    /// Whether a client may be without an answer of a server.
+    fn may_be_cut_off(&self) -> bool {
+        !self.undisturbed && !self.reachable
+    }
+}
+
+/// Judges an error of a participant of an election, which tries again where no server answers, and waits for
+/// others.
+pub fn of_lead(variant: &str, scene: Scene) -> Result<(), String> {
+    let may_be = match variant {
+        "NoAuth" | "Orphaned" => scene.denied,
+        "Closed" => scene.closing,
+        "Rejected" => !scene.undisturbed || scene.broken,
+        _ => false,
+    };
+    if may_be { Ok(()) } else { Err(format!("does not lead for {variant}, which is not so: {scene:?}")) }
+}
+
+/// Judges an error of a counter, but for those of its mutex.
+pub fn of_count(variant: &str, scene: Scene) -> Result<(), String> {
+    let may_be = match variant {
+        "Connection" | "Unknown" => scene.may_be_cut_off(),
+        "Contended" => scene.contended,
+        "NoAuth" => scene.denied,
+        "Closed" => scene.closing,
+        _ => false,
+    };
+    if may_be { Ok(()) } else { Err(format!("counts nothing for {variant}, which is not so: {scene:?}")) }
+}
+
+/// Judges an error of a job beside those of its lock, and its losses. Jobs of worlds fail on purpose.
+pub fn of_job(variant: &str, scene: Scene) -> Result<(), String> {
+    let may_be = match variant {
+        "Connection" | "Unknown" => scene.may_be_cut_off(),
+        "NoAuth" => scene.denied,
+        "Closed" => scene.closing,
+        "NotRecorded" => !scene.undisturbed || scene.broken || scene.denied || scene.closing,
+        "Failed" => true,
+        _ => false,
+    };
+    if may_be { Ok(()) } else { Err(format!("does no job for {variant}, which is not so: {scene:?}")) }
+}
+
 /// Judges an error of a call for a lock, by the name of its variant.
 pub fn of_call(variant: &str, scene: Scene) -> Result<(), String> {
     let may_be = match variant {
         "TimedOut" | "WouldBlock" => scene.contended,
-        "Connection" => !scene.undisturbed,
+        "Connection" => scene.may_be_cut_off(),
         "NoAuth" | "Orphaned" => scene.denied,
         "Closed" => scene.closing,
         "NodeDeleted" | "Rejected" => !scene.undisturbed || scene.broken,
@@ -37,7 +83,7 @@ pub fn of_call(variant: &str, scene: Scene) -> Result<(), String> {
 /// Judges a loss, by the name of its reason.
 pub fn of_loss(reason: &str, scene: Scene) -> Result<(), String> {
     let may_be = match reason {
-        "LeaseExpired" | "SessionExpired" => !scene.undisturbed,
+        "LeaseExpired" | "SessionExpired" => scene.may_be_cut_off(),
         "NodeDeleted" => !scene.undisturbed || scene.broken,
         "Closed" => scene.closing,
         "SessionReplaced" => false,
@@ -69,6 +115,38 @@ mod tests {
             of_call(variant, quiet).unwrap_err();
         }
         of_call("MixedRecipes", Scene::default()).unwrap_err();
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_has_a_cause() {
+        let calm = Scene { reachable: true, ..Scene::default() };
+        of_call("Connection", calm).unwrap_err();
+        of_loss("LeaseExpired", calm).unwrap_err();
+        of_loss("SessionExpired", calm).unwrap_err();
+        of_count("Unknown", calm).unwrap_err();
+        of_job("Unknown", calm).unwrap_err();
+    }
+
+    #[test]
+    fn errors_of_elections_counters_and_jobs_say_what_was_so() {
+        let quiet = Scene { undisturbed: true, ..Scene::default() };
+        let (denied, closing) = (Scene { denied: true, ..quiet }, Scene { closing: true, ..quiet });
+        for of in [of_lead, of_count, of_job] {
+            of("NoAuth", denied).unwrap();
+            of("NoAuth", quiet).unwrap_err();
+            of("Closed", closing).unwrap();
+            of("Closed", quiet).unwrap_err();
+        }
+        of_lead("Connection", Scene::default()).unwrap_err();
+        of_count("Connection", Scene::default()).unwrap();
+        of_count("Connection", quiet).unwrap_err();
+        of_count("Contended", Scene { contended: true, ..quiet }).unwrap();
+        of_count("Contended", quiet).unwrap_err();
+        of_count("Overflow", Scene::default()).unwrap_err();
+        of_job("NotRecorded", Scene::default()).unwrap();
+        of_job("NotRecorded", quiet).unwrap_err();
+        of_job("Connection", quiet).unwrap_err();
+        of_job("Failed", quiet).unwrap();
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod exclusion;
 pub mod fenced;
 pub mod fifo;
 pub mod herd;
+pub mod history;
 pub mod left;
 pub mod limits;
 pub mod looks;

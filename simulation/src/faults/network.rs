@@ -13,6 +13,7 @@ pub(super) fn strike(stage: &Stage, rng: &mut Rng) {
         0 | 1 => hold(stage, rng),
         2 => {
             let link = stage.link(rng);
+            stage.world.shakes(Duration::ZERO);
             let count = link.reset();
             stage.world.fault("reset", || format!("{} {count}", link.number));
         }
@@ -34,6 +35,7 @@ fn hold(stage: &Stage, rng: &mut Rng) {
         1 => rng.range(1, timeout_ms),
         _ => rng.range(timeout_ms, 3 * timeout_ms),
     };
+    world.shakes(Duration::from_millis(time));
     let links = if rng.one_in(2) { vec![link] } else { stage.net.links_of(&link) };
     world.fault("held link", || {
         format!("{:?} {ways:?} {time}", links.iter().map(|link| link.number).collect::<Vec<_>>())
@@ -57,6 +59,7 @@ fn slow(stage: &Stage, rng: &mut Rng) {
     let most = Duration::from_millis(rng.range(50, timeout_ms));
     let ramp = Duration::from_millis(rng.range(1, 3 * timeout_ms));
     let time = ramp + Duration::from_millis(rng.range(1, 2 * timeout_ms));
+    stage.world.shakes(time);
     stage.world.fault("slow link", || format!("{} {most:?} {ramp:?} {time:?}", link.number));
     link.slow(Way::ToServer, most, ramp, time);
     link.slow(Way::ToClient, most, ramp, time);
@@ -73,6 +76,7 @@ pub(super) fn late_answers(stage: &Stage, rng: &mut Rng) -> Duration {
     link.slow(Way::ToClient, most, ramp, ramp * 3);
     let after = ramp + Duration::from_millis(rng.range(0, timeout_ms / 2));
     let time = Duration::from_millis(rng.range(timeout_ms, 3 * timeout_ms));
+    stage.world.shakes((after + time).max(ramp * 3));
     stage.later(after, move |_| {
         link.hold(Way::ToServer);
         tokio::spawn(async move {

@@ -31,6 +31,7 @@ fn freeze(stage: &Stage, machines: &Machines, rng: &mut Rng) {
     let longest = if rng.one_in(2) { 500 } else { 2 * world.plan.timeout_ms() };
     let time = stage.at_most(Duration::from_millis(rng.range(1, longest)));
     let name = if whole { "frozen process" } else { "blocked executor" };
+    world.shakes(time);
     world.fault(name, || format!("{} {time:?}", machine.number));
     let frozen = Arc::clone(if whole { &machine.process } else { &machine.executor });
     frozen.freeze();

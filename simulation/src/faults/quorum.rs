@@ -14,6 +14,8 @@ pub(super) async fn strike(stage: &Stage, rng: &mut Rng) {
         return;
     }
     let member = rng.range(0, members as u64) as usize;
+    // The longest of them.
+    stage.world.shakes(stage.world.plan.session_timeout * 4 + Duration::from_secs(5));
     match rng.range(0, 8) {
         0..3 => lag(stage, member, rng),
         3 => cut(stage, member, rng),

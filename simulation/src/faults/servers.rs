@@ -18,6 +18,8 @@ pub(super) async fn strike(stage: &Stage, rng: &mut Rng) {
         4 => {
             let delay = Duration::from_millis(rng.range(1, world.plan.timeout_ms()));
             world.fault("delayed replies", || format!("{delay:?}"));
+            // It lasts until it has struck.
+            world.shakes(world.plan.time);
             server.delay_reply(Match::any().times(rng.range(1, 20) as usize), delay);
         }
         5 => stall(stage, rng),
@@ -36,8 +38,10 @@ async fn restart(stage: &Stage, rng: &mut Rng) {
     let longest = if rng.one_in(2) { 2_000 } else { 2 * world.plan.timeout_ms() };
     let time = rng.range(1, longest);
     world.fault("server down", || time.to_string());
+    world.shakes(Duration::from_millis(time));
     server.stop_async().await;
     sleep(Duration::from_millis(time)).await;
+    world.shakes(Duration::ZERO);
     if let Err(error) = server.restart_async().await {
         world.violation(&format!("the simulation's server does not restart: {error}"));
     }
@@ -60,6 +64,8 @@ fn lose(stage: &Stage, rng: &mut Rng) {
     let op = *rng.pick(&ops);
     let what = Match::op(op).nth(rng.range(0, 4) as usize).times(rng.range(1, 3) as usize);
     let loss = *rng.pick(&[Loss::Close, Loss::Reset, Loss::Stall]);
+    // It lasts until it has struck.
+    world.shakes(world.plan.time);
     if rng.one_in(2) {
         world.fault("lost reply", || format!("{op:?} {loss:?}"));
         server.drop_reply(what, loss);
@@ -72,6 +78,7 @@ fn lose(stage: &Stage, rng: &mut Rng) {
 /// The disk stalls: nothing is committed for a while, and what was sent is committed after it.
 fn stall(stage: &Stage, rng: &mut Rng) {
     let time = stage.at_most(stage.time(rng, 2));
+    stage.world.shakes(time);
     stage.world.fault("stalled disk", || format!("{time:?}"));
     let writes = [Op::Create, Op::Delete, Op::SetData, Op::Multi];
     let gates = writes.map(|op| stage.server.hold_request(Match::op(op).always()));
@@ -91,6 +98,7 @@ fn expire(stage: &Stage, rng: &mut Rng) {
 }
 
 fn end(stage: &Stage, session: &SessionInfo) {
+    stage.world.shakes(Duration::ZERO);
     stage.world.fault("session expired", || format!("{:x}", session.id));
     session.ephemerals.iter().for_each(|node| stage.world.broken(node));
     stage.server.expire_session(session.id);

@@ -4,12 +4,24 @@ use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::timeout;
-use zookeeper_recipes::{Client, DistributedAtomicLong};
+use zookeeper_recipes::{AtomicLongError, Client, DistributedAtomicLong};
 
-use crate::world::{Machine, World, path};
+use crate::check::errors;
+use crate::world::{Machine, World, path, variant};
 
 pub fn new(client: &Client, place: usize) -> DistributedAtomicLong {
     DistributedAtomicLong::new(client, path(place)).expect("the path is valid")
+}
+
+/// Counts why a call that began at `began` has failed, and judges it.
+fn failed(world: &World, machine: &Machine, place: usize, began: u64, what: &str, error: AtomicLongError) {
+    match &error {
+        AtomicLongError::Mutex { source, .. } => {
+            world.refused_by(errors::of_call, machine, place, began, &variant(source));
+        }
+        error => world.refused_by(errors::of_count, machine, place, began, &variant(error)),
+    }
+    world.note_error(what, Some(error));
 }
 
 /// Takes a number, adds some, or reads: the counter only rises.
@@ -20,6 +32,7 @@ pub async fn turn(
     place: usize,
     rng: &mut Rng,
 ) {
+    let began = world.now();
     let floor = world.numbers(place, |numbers| numbers.begin());
     let wait = Duration::from_millis(rng.range(1, 20_000));
     let taken = |number| world.numbers(place, |numbers| numbers.taken(floor, number));
@@ -49,7 +62,7 @@ pub async fn turn(
                         let outcome = world.numbers(place, |numbers| numbers.taken(None, number));
                         world.check(outcome.map_err(|text| format!("at {}: {text}", path(place))));
                     }
-                    Err(error) => return world.note_error("not counted", Some(error)),
+                    Err(error) => return failed(world, machine, place, began, "not counted", error),
                 }
             }
             world.sometimes("cached".to_owned());
@@ -67,13 +80,19 @@ pub async fn turn(
         }
         Err(error) => {
             world.say(|| format!("{} counts nothing in {place}: {error}", machine.number));
-            world.note_error("not counted", Some(error));
+            failed(world, machine, place, began, "not counted", error);
         }
     }
 }
 
 /// Sets a value of its own, in one way or another, or reads.
-pub async fn register_turn(counter: &DistributedAtomicLong, world: &World, place: usize, rng: &mut Rng) {
+pub async fn register_turn(
+    counter: &DistributedAtomicLong,
+    world: &World,
+    machine: &Machine,
+    place: usize,
+    rng: &mut Rng,
+) {
     let (began, new) = (world.now(), world.number() as i64);
     let wait = Duration::from_millis(rng.range(1, 20_000));
     let there = |value| world.register(place, |register| register.ended(value, began, world.now()));
@@ -83,13 +102,14 @@ pub async fn register_turn(counter: &DistributedAtomicLong, world: &World, place
             there(value);
         }
     };
+    let fails = |what, error| failed(world, machine, place, began, what, error);
     let writes = || world.register(place, |register| register.begin(new, world.now()));
     match rng.range(0, 6) {
         0 => {
             writes();
             match timeout(wait, counter.set(new)).await {
                 Ok(Ok(())) => there(new),
-                Ok(Err(error)) => return world.note_error("not set", Some(error)),
+                Ok(Err(error)) => return fails("not set", error),
                 Err(_) => return,
             }
             world.sometimes("set".to_owned());
@@ -103,13 +123,13 @@ pub async fn register_turn(counter: &DistributedAtomicLong, world: &World, place
                     world.sometimes("initialized".to_owned());
                 }
                 Ok(Ok(false)) | Err(_) => {}
-                Ok(Err(error)) => world.note_error("not initialized", Some(error)),
+                Ok(Err(error)) => fails("not initialized", error),
             }
         }
         2 | 3 => {
             let expected = match counter.get().await {
                 Ok(value) => value,
-                Err(error) => return world.note_error("no value", Some(error)),
+                Err(error) => return fails("no value", error),
             };
             read(expected);
             let began = world.now();
@@ -121,13 +141,13 @@ pub async fn register_turn(counter: &DistributedAtomicLong, world: &World, place
                     world.sometimes("compared and set".to_owned());
                 }
                 Ok(Ok(false)) => world.sometimes("compared and not set".to_owned()),
-                Ok(Err(error)) => world.note_error("not compared", Some(error)),
+                Ok(Err(error)) => fails("not compared", error),
                 Err(_) => {}
             }
         }
         _ => match counter.get().await {
             Ok(value) => read(value),
-            Err(error) => world.note_error("no value", Some(error)),
+            Err(error) => fails("no value", error),
         },
     }
 }

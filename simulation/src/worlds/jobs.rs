@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::{sleep, timeout};
-use zookeeper_recipes::{Client, OnceError, OnceOutcome, OnceRun, once};
+use zookeeper_recipes::{AcquireError, Client, ErrorKind, OnceError, OnceOutcome, OnceRun, once};
 use zookeeper_test_server::Server;
 
 use super::{Inside, Waiting, polled};
+use crate::check::errors::{self, Scene};
 use crate::check::exclusion::Share;
 use crate::check::once::Outcome;
 use crate::held::Held;
@@ -27,16 +28,30 @@ fn write(place: usize, occasion: u64, run: u64) -> String {
     format!("{}/{occasion}~{run}", data(place))
 }
 
+/// Judges why a job, which was asked for at `began`, has not run or is not recorded.
+fn judge(world: &World, machine: &Machine, place: usize, began: u64, error: &OnceError) {
+    let (of, why): (fn(&str, Scene) -> _, _) = match error {
+        // How long it waits is for others to use up, and what it waits for is its lock.
+        OnceError::Acquire(AcquireError::TimedOut { .. }) => return,
+        OnceError::Acquire(error) if error.kind() == Some(ErrorKind::Connection) => return,
+        OnceError::Acquire(error) => (errors::of_call, variant(error)),
+        OnceError::Lost(lost) => (errors::of_loss, variant(&lost.reason())),
+        error => (errors::of_job, variant(error)),
+    };
+    world.refused_by(of, machine, place, began, &why);
+}
+
 /// Runs the job for an occasion, with a body, and checks what is told.
 async fn run<F: Future<Output = Result<(), String>>>(
     client: &Client,
     world: &World,
+    machine: Option<&Machine>,
     place: usize,
     occasion: u64,
     wait: Duration,
     job: impl FnOnce(OnceRun) -> F,
 ) -> Result<(), String> {
-    let number = world.number();
+    let (number, began) = (world.number(), world.now());
     let builder = once(client, path(place), occasion.to_string()).keep(KEEP).wait(wait);
     let outcome = builder.run(|run| {
         run.record_with(move |transaction| transaction.create(write(place, occasion, number), ""));
@@ -52,7 +67,12 @@ async fn run<F: Future<Output = Result<(), String>>>(
     world.say(|| format!("run {number} for {occasion} in {place}: {outcome:?}"));
     match &outcome {
         Ok(outcome) => world.sometimes(format!("job {}", variant(outcome))),
-        Err(error) => world.sometimes(format!("no job {}", variant(error))),
+        Err(error) => {
+            world.sometimes(format!("no job {}", variant(error)));
+            if let Some(machine) = machine {
+                judge(world, machine, place, began, error);
+            }
+        }
     }
     if let Some(told) = told {
         let checked = world.runs(place, |runs| runs.ended(&occasion.to_string(), number, told));
@@ -84,7 +104,7 @@ pub async fn turn(client: &Client, world: &World, machine: &Arc<Machine>, place:
             if fails { Err("on purpose".to_owned()) } else { Ok(()) }
         }
     };
-    let call = run(client, world, place, occasion, wait, job);
+    let call = run(client, world, Some(machine), place, occasion, wait, job);
     match rng.range(0, 6) {
         0 => drop(timeout(wait, call).await),
         1 => drop(polled(rng.range(1, 9), call).await),
@@ -100,7 +120,7 @@ pub async fn turn(client: &Client, world: &World, machine: &Arc<Machine>, place:
 
 /// Runs the job, unless it has run for the occasion.
 pub async fn prove(client: &Client, world: &World, place: usize, patience: Duration) -> Result<(), String> {
-    run(client, world, place, occasion(world), patience, |_| async { Ok(()) }).await
+    run(client, world, None, place, occasion(world), patience, |_| async { Ok(()) }).await
 }
 
 /// Compares what is recorded, written and told.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zookeeper_recipes::{Client, LeaderLatch, LeaderSelector, LeadershipState};
+use zookeeper_recipes::{AcquireError, Client, LeaderLatch, LeaderSelector, LeadershipState};
 
 use super::{Inside, Waiting, polled};
+use crate::check::errors;
 use crate::check::exclusion::Share;
 use crate::held::Held;
 use crate::world::{Machine, World, path, variant};
@@ -22,12 +23,18 @@ fn work_time(world: &World, rng: &mut Rng) -> Duration {
     })
 }
 
+/// Judges why a participant, which has been in the election since `began`, does not lead.
+fn judge(world: &World, machine: &Machine, place: usize, began: u64, error: &AcquireError) {
+    world.refused_by(errors::of_lead, machine, place, began, &variant(error));
+}
+
 pub fn selector(client: &Client, place: usize) -> LeaderSelector {
     LeaderSelector::new(client, path(place)).expect("the path is valid")
 }
 
 /// Joins an election, leads in one term or some, and leaves.
 pub async fn latch_turn(client: &Client, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
+    let began = world.now();
     let builder = LeaderLatch::builder(client, path(place)).id(machine.number.to_string());
     let latch = builder.start().expect("the options are valid");
     let wait = Duration::from_millis(rng.range(1, 2 * world.plan.timeout_ms()));
@@ -55,6 +62,7 @@ pub async fn latch_turn(client: &Client, world: &World, machine: &Arc<Machine>, 
         let term = match told {
             Some(Ok(term)) => term,
             Some(Err(error)) => {
+                judge(world, machine, place, began, &error);
                 world.sometimes(format!("does not lead {}", variant(&error)));
                 break;
             }
@@ -110,6 +118,7 @@ pub async fn selector_turn(
     place: usize,
     rng: &mut Rng,
 ) {
+    let began = world.now();
     let time = work_time(world, rng);
     let end = Duration::from_millis(rng.range(1, 3 * world.plan.timeout_ms())) + world.longer();
     let end = Instant::now() + end;
@@ -129,6 +138,9 @@ pub async fn selector_turn(
         tokio::select! {
             biased;
             led = &mut lead => {
+                if let Err(error) = &led {
+                    judge(world, machine, place, began, error);
+                }
                 world.note("has led", "does not lead", led);
                 return;
             }

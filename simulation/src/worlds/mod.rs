@@ -131,7 +131,7 @@ impl Handle {
         match self {
             Self::Lock(lock) => locks::turn(lock, world, machine, place, rng).await,
             Self::Counter(counter) => counters::turn(counter, world, machine, place, rng).await,
-            Self::Register(counter) => counters::register_turn(counter, world, place, rng).await,
+            Self::Register(counter) => counters::register_turn(counter, world, machine, place, rng).await,
             Self::Group(client) => nodes::group_turn(client, world, machine, place, rng).await,
             Self::Node(client) => nodes::node_turn(client, world, machine, place, rng).await,
             Self::Latch(client) => leaders::latch_turn(client, world, machine, place, rng).await,

@@ -46,7 +46,9 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
     let wait = locks::patience(world, rng);
     let _within = world.within(&shares);
     let waits = world.waits_for_all(&shares, machine);
-    let got = match rng.range(0, 8) {
+    let began = world.now();
+    let way = rng.range(0, 8);
+    let got = match way {
         0 | 1 => lock.try_lock().await.map_err(Refused::from),
         2 => {
             let lease = Duration::from_millis(rng.range(1, plan.timeout_ms()));
@@ -75,6 +77,8 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
         }
         Err(refused) => {
             world.say(|| format!("{} gets no multi-lock of {shares:?}: {}", machine.number, refused.text));
+            let wait_ms = if way < 2 { u64::MAX } else { wait.as_millis() as u64 };
+            world.refused_all(machine, &shares, began, &refused.variant, wait_ms);
             world.sometimes(format!("multi-lock refused {}", refused.variant));
         }
     }
