@@ -5,6 +5,8 @@ use std::time::Duration;
 use simnet::Rng;
 use zookeeper_recipes::LeaseMargin;
 
+use crate::check::recovery;
+
 /// One world in so many is [long](Plan::long).
 const LONG: u64 = 40;
 /// One world in so many is [calm](Plan::calm).
@@ -243,6 +245,11 @@ impl Plan {
 
     pub fn paths(&self) -> usize {
         self.kinds.len()
+    }
+
+    /// How long what is free may take to be granted when nothing is broken, in milliseconds.
+    pub fn recovery_ms(&self) -> u64 {
+        recovery::limit(self.timeout_ms()) + if self.far { recovery::FAR_MS } else { 0 }
     }
 
     /// The session timeout in milliseconds.

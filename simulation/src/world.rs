@@ -328,7 +328,7 @@ impl World {
             return false;
         }
         // An answer may be late, and the call may go by one that was asked for before it.
-        let since = began.saturating_sub(2 * recovery::limit(self.plan.timeout_ms()));
+        let since = began.saturating_sub(2 * self.plan.recovery_ms());
         let whose = self.whose(machine);
         self.history(since, |log| history::denied(log, path, since, whose)).unwrap_or(true)
     }
@@ -641,7 +641,7 @@ impl World {
     /// is broken.
     pub fn longer(&self) -> Duration {
         let waits = self.is_healed() && !self.is_stopped() && !self.plan.calm;
-        Duration::from_millis(if waits { recovery::limit(self.plan.timeout_ms()) } else { 0 })
+        Duration::from_millis(if waits { self.plan.recovery_ms() } else { 0 })
     }
 
     /// A caller waits for what is at a path, until the wait is given back to [`ends`](Self::ends). Without a machine it
@@ -744,9 +744,9 @@ impl World {
 
     /// What is known of a call of a machine that began at `began`, and of what was denied to it below a path.
     fn scene(&self, machine: &Machine, path: &str, began: u64, may_be_denied: bool) -> Scene {
-        let limit = if self.plan.calm { 0 } else { recovery::limit(self.plan.timeout_ms()) };
+        let limit = if self.plan.calm { 0 } else { self.plan.recovery_ms() };
         let is_healed = self.healed().is_some_and(|healed| began >= healed + limit);
-        let since = self.shaken.load(Ordering::Relaxed) + recovery::limit(self.plan.timeout_ms());
+        let since = self.shaken.load(Ordering::Relaxed) + self.plan.recovery_ms();
         Scene {
             // Long links take seconds now and then, and connections are given up.
             undisturbed: is_healed && !machine.is_dead() && !self.plan.far,
@@ -765,16 +765,16 @@ impl World {
 
     /// Looks at all who wait for several paths, or for anything while nothing is held at any path.
     fn look_at_waits(&self) {
-        let (now, timeout_ms) = (self.now(), self.plan.timeout_ms());
+        let (now, limit) = (self.now(), self.plan.recovery_ms());
         let Some(healed) = self.healed() else { return };
         let lives = |machine: &Option<Arc<Machine>>| machine.as_ref().is_some_and(|one| !one.is_over());
         let longest = lock(&self.anywhere).longest(now, healed, lives);
-        self.check(recovery::in_time(longest, timeout_ms).map_err(|text| format!("everything {text}")));
+        self.check(recovery::in_time(longest, limit).map_err(|text| format!("everything {text}")));
         for one in lock(&self.together).values().filter(|one| !one.machine.is_over()) {
             // It counts as one who may hold a part.
             let free = one.places.iter().map(|place| lock(&self.places[*place]).waits.free_but_for(1));
             let waited = recovery::waited_for_all(now, healed.max(one.began), free);
-            let outcome = recovery::in_time(waited, timeout_ms);
+            let outcome = recovery::in_time(waited, limit);
             self.check(outcome.map_err(|text| format!("all of {:?} {text}", one.places)));
         }
     }
@@ -795,7 +795,7 @@ impl World {
                     |machine: &Option<Arc<Machine>>| machine.as_ref().is_some_and(|one| !one.is_over());
                 lock(place).waits.longest(now, healed, lives)
             });
-            let outcome = recovery::in_time(longest.unwrap_or(0), self.plan.timeout_ms());
+            let outcome = recovery::in_time(longest.unwrap_or(0), self.plan.recovery_ms());
             self.check(outcome.map_err(|text| format!("{} {text}", path(number))));
             let guards: Vec<(u64, Arc<Grant>)> =
                 lock(place).inside.guards().map(|(who, guard)| (who, Arc::clone(guard))).collect();

@@ -1,5 +1,7 @@
-//! When nothing is broken any more, whoever can be granted what it waits for is granted it within twice the session
-//! timeout and five seconds: by then the sessions of the dead have expired, and clients have reconnected.
+//! When nothing is broken any more, whoever can be granted what it waits for is granted it within twice the
+//! session timeout and five seconds: by then the sessions of the dead have expired, and clients have
+//! reconnected. Long links go on to lose connections, each time with what was asked by it, so there the
+//! pauses of the retry policy come on top: of one call eight seconds at most (seed 2019).
 
 use std::collections::BTreeMap;
 
@@ -94,8 +96,10 @@ pub fn limit(timeout_ms: u64) -> u64 {
     2 * timeout_ms + 5_000
 }
 
-pub fn in_time(waited: u64, timeout_ms: u64) -> Result<(), String> {
-    let limit = limit(timeout_ms);
+/// How much more time is given where links are long.
+pub const FAR_MS: u64 = 10_000;
+
+pub fn in_time(waited: u64, limit: u64) -> Result<(), String> {
     if waited <= limit {
         return Ok(());
     }
@@ -117,12 +121,12 @@ pub fn waited_for_all(now: u64, since: u64, free: impl IntoIterator<Item = Optio
 pub fn made<E: std::fmt::Display>(
     what: &str,
     waited: u64,
-    timeout_ms: u64,
+    limit: u64,
     outcome: Result<(), E>,
 ) -> Result<(), String> {
     match outcome {
         Err(error) => Err(format!("{what} is not made for {waited} ms: {error}")),
-        Ok(()) if waited > limit(timeout_ms) => Err(format!("{what} was made after {waited} ms")),
+        Ok(()) if waited > limit => Err(format!("{what} was made after {waited} ms")),
         Ok(()) => Ok(()),
     }
 }
@@ -131,6 +135,13 @@ pub fn made<E: std::fmt::Display>(
 mod tests {
     use super::*;
 
+    const LIMIT: u64 = 13_000;
+
+    #[test]
+    fn twice_the_session_timeout_and_five_seconds_are_the_most() {
+        assert_eq!(limit(4_000), LIMIT);
+    }
+
     #[test]
     fn one_who_is_not_granted_what_is_free_is_a_violation() {
         let mut waits = Waits::default();
@@ -138,11 +149,11 @@ mod tests {
         waits.begins(1_000, "slow");
         assert_eq!(waits.longest(9_000, 0, |_| true), 0);
         waits.leaves(10_000);
-        in_time(waits.longest(10_000 + limit(4_000), 0, |_| true), 4_000).unwrap();
-        in_time(waits.longest(10_001 + limit(4_000), 0, |_| true), 4_000).unwrap_err();
+        in_time(waits.longest(10_000 + LIMIT, 0, |_| true), LIMIT).unwrap();
+        in_time(waits.longest(10_001 + LIMIT, 0, |_| true), LIMIT).unwrap_err();
         // Faults count from their end, and the dead not at all.
-        in_time(waits.longest(10_001 + limit(4_000), 10_001, |_| true), 4_000).unwrap();
-        in_time(waits.longest(10_001 + limit(4_000), 0, |who| *who != "slow"), 4_000).unwrap();
+        in_time(waits.longest(10_001 + LIMIT, 10_001, |_| true), LIMIT).unwrap();
+        in_time(waits.longest(10_001 + LIMIT, 0, |who| *who != "slow"), LIMIT).unwrap();
     }
 
     #[test]
@@ -155,14 +166,14 @@ mod tests {
         assert_eq!((waits.free_but_for(0), waits.free_but_for(1)), (None, Some(5_000)));
         assert_eq!(waited_for_all(9_000, 1_000, [Some(5_000), Some(3_000)]), 4_000);
         assert_eq!(waited_for_all(9_000, 1_000, [Some(5_000), None]), 0);
-        in_time(waited_for_all(5_001 + limit(4_000), 0, [Some(5_000)]), 4_000).unwrap_err();
+        in_time(waited_for_all(5_001 + LIMIT, 0, [Some(5_000)]), LIMIT).unwrap_err();
     }
 
     #[test]
     fn a_node_that_is_not_made_in_time_is_a_violation() {
-        made::<&str>("a", limit(4_000), 4_000, Ok(())).unwrap();
-        made::<&str>("a", limit(4_000) + 1, 4_000, Ok(())).unwrap_err();
-        made("a", 1, 4_000, Err("no")).unwrap_err();
+        made::<&str>("a", LIMIT, LIMIT, Ok(())).unwrap();
+        made::<&str>("a", LIMIT + 1, LIMIT, Ok(())).unwrap_err();
+        made("a", 1, LIMIT, Err("no")).unwrap_err();
     }
 
     #[test]

@@ -206,7 +206,7 @@ pub async fn all_work(world: &World, server: &Server, machines: &[Arc<Machine>],
                 sleep(Duration::from_secs(1)).await;
             }
             let waited = world.now() - began;
-            let outcome = recovery::in_time(waited, world.plan.timeout_ms());
+            let outcome = recovery::in_time(waited, world.plan.recovery_ms());
             world.check(outcome.map_err(|text| format!("{} {text}", path(place))));
             world.took(waited);
         }

@@ -91,7 +91,7 @@ async fn made_in_time<E: Display, F: Future<Output = Result<(), E>>>(
     }
     let waited = world.now() - began;
     world.took(waited);
-    world.check(recovery::made(name, waited, world.plan.timeout_ms(), outcome));
+    world.check(recovery::made(name, waited, world.plan.recovery_ms(), outcome));
 }
 
 /// Joins a group, does what a member does, and leaves.
