@@ -289,6 +289,7 @@ impl World {
             is_create: makes && entry.kind == LogKind::Applied && entry.error == 0,
             is_delete: entry.op == Op::Delete && entry.kind == LogKind::Applied,
             is_denied: entry.error == ServerError::NoAuth.code(),
+            is_connect: entry.op == Op::Connect && entry.kind == LogKind::Applied,
         }
     }
 
@@ -331,6 +332,16 @@ impl World {
         let since = began.saturating_sub(2 * self.plan.recovery_ms());
         let whose = self.whose(machine);
         self.history(since, |log| history::denied(log, path, since, whose)).unwrap_or(true)
+    }
+
+    /// When a client has connected last, since a moment; that moment if it has not since.
+    fn connected(&self, machine: &Machine, since: u64) -> u64 {
+        self.know_session(machine);
+        let whose = self.whose(machine);
+        // A log that does not go back as far as that shows nothing.
+        self.history(since, |log| history::connected(log, since, whose))
+            .unwrap_or(Some(self.now()))
+            .unwrap_or(since)
     }
 
     /// Whether another contender's node was made at a path since a call of a machine began. Only where the
@@ -818,7 +829,9 @@ impl World {
                 }
                 // A heartbeat tells it within T/6, and without one the lease ends.
                 let (limit, may_act) = (self.plan.timeout_ms(), is_held && !asleep);
-                let outcome = lock(&self.broken).look(now, &grant.nodes, grant.granted, may_act, limit);
+                let connected = || self.connected(machine, grant.granted);
+                let outcome =
+                    lock(&self.broken).look(now, &grant.nodes, grant.granted, may_act, limit, connected);
                 self.check(outcome.map_err(|text| format!("{who} of {} {text}", machine.number)));
                 let listens = grant.listens.load(Ordering::Relaxed);
                 if may_act && listens > 0 {

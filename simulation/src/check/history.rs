@@ -16,6 +16,8 @@ pub struct Entry<'a> {
     pub is_delete: bool,
     /// Whether it is an answer that denies a permission.
     pub is_denied: bool,
+    /// Whether it is a connection that was taken up.
+    pub is_connect: bool,
 }
 
 /// Whose a session is: it may have ended before anybody knew of it.
@@ -70,6 +72,16 @@ pub fn came<'a>(
     false
 }
 
+/// When a session that may be the client's was connected last, since then.
+pub fn connected<'a>(
+    log: impl Iterator<Item = Entry<'a>>,
+    since: u64,
+    whose: impl Fn(i64) -> Whose,
+) -> Option<u64> {
+    let mut log = log.take_while(|entry| entry.at >= since);
+    log.find(|entry| entry.is_connect && whose(entry.session) != Whose::Others).map(|entry| entry.at)
+}
+
 fn is_below(node: &str, path: &str) -> bool {
     node.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -95,6 +107,7 @@ mod tests {
             is_create: false,
             is_delete: false,
             is_denied: false,
+            is_connect: false,
         }
     }
 
@@ -109,6 +122,16 @@ mod tests {
         assert!(!is_denied(entry(9, 1, "/locks/p1")));
         assert!(is_denied(Entry { may_have_others: true, ..entry(10, 1, "/locks/p2") }));
         assert!(!denied([entry(10, 1, "/locks/p1")].into_iter(), "/locks/p1", 10, whose));
+    }
+
+    #[test]
+    fn the_last_connection_of_the_client_counts() {
+        let connected = |since| {
+            let log = [entry(14, 2, ""), entry(13, 1, ""), entry(12, 1, ""), entry(11, 3, "")];
+            let log = log.map(|entry| Entry { is_connect: entry.at != 13, ..entry });
+            super::connected(log.into_iter(), since, whose)
+        };
+        assert_eq!((connected(10), connected(13)), (Some(12), None));
     }
 
     #[test]
