@@ -4,6 +4,8 @@
 //! The rows are those of a run's `faults` and `sometimes`. Those of RELIABILITY.md's tables are what comes of the faults
 //! in [`faults::ALL`]; the rows that no simulated world can have are named here with the reason.
 
+use std::time::Duration;
+
 use crate::faults;
 use crate::report::Sum;
 
@@ -501,6 +503,15 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
     ),
 ];
 
+/// So many times as long as it was to be a run may become for the worlds of which rows are demanded.
+const PATIENCE: u32 = 5;
+
+/// Whether a run that has begun so many worlds begins another: for as long as it is to be, and longer on a
+/// machine that is too slow for what is demanded of it.
+pub fn goes_on(begun: u64, took: Duration, limit: Duration, is_demanded: bool) -> bool {
+    took < limit || is_demanded && begun < COMMON && took < limit * PATIENCE
+}
+
 /// Whether so many worlds are enough for the rows of any run to be demanded of them.
 pub fn enough(worlds: u64) -> Result<(), String> {
     if worlds >= COMMON {
@@ -616,6 +627,15 @@ mod tests {
         sum.worlds = COMMON - 1;
         assert!(missing(&sum).is_empty());
         enough(sum.worlds).unwrap_err();
+    }
+
+    #[test]
+    fn a_slow_machine_has_more_time_for_what_is_demanded() {
+        let limit = Duration::from_secs(10);
+        let on = |begun, secs, is_demanded| goes_on(begun, Duration::from_secs(secs), limit, is_demanded);
+        assert!(on(COMMON, 9, true) && on(0, 9, false));
+        assert!(on(COMMON - 1, 10, true) && on(COMMON - 1, 49, true));
+        assert!(!on(COMMON, 10, true) && !on(COMMON - 1, 10, false) && !on(0, 50, true));
     }
 
     #[test]

@@ -20,8 +20,9 @@ Runs the library, its client and the test server in virtual time, under faults t
     simulation/run [--seconds S | --cpu-seconds S] [--worlds W] [--from SEED] [--only TEXT]... [--threads N]
                    [--until-violation] [--demand] [--json]
         worlds of one seed after another, for S seconds (60), or seconds of processor time, from a seed on (1), on N
-        threads (all); at most W, and only those whose plan has each TEXT, such as 'sticky: true'; with --demand it fails
-        if these are too few for what has to happen in a run to be demanded of it
+        threads (all); at most W, and only those whose plan has each TEXT, such as 'sticky: true'; with --demand
+        until these are enough for what has to happen in a run to be demanded of it, or it took five times as long,
+        and it fails
     simulation/run --hours H [--log FILE]
         the same for hours, with a line of JSON in FILE (simulation/soak.jsonl) every minute; it goes on after the
         last line that is there, with the worlds that were not at their end then
@@ -169,7 +170,7 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
     let (began, clock, clock_began) = (simnet::real_now(), options.clock, (options.clock)());
     let before = sum.seconds;
     let (seeds, stop) = (Mutex::new(Seeds::after(&sum)), AtomicBool::new(false));
-    let left = AtomicU64::new(options.worlds);
+    let (begun, most) = (AtomicU64::new(sum.worlds), sum.worlds.saturating_add(options.worlds));
     let sum = Mutex::new(sum);
     let add = |seed, report: Report| {
         for text in &report.violations {
@@ -191,10 +192,10 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
     on_threads(
         options,
         || {
-            let goes_on = || clock() - clock_began < limit && !stop.load(Ordering::Relaxed);
-            let is_left = |left: u64| left.checked_sub(1);
-            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_left).ok()?;
-            while goes_on() {
+            let begins = |begun: u64| (begun < most).then_some(begun + 1);
+            let begun = begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, begins).ok()?;
+            let goes_on = || required::goes_on(begun, clock() - clock_began, limit, options.demand);
+            while goes_on() && !stop.load(Ordering::Relaxed) {
                 let seed = lock(&seeds).begin();
                 if options.wants(seed) {
                     return Some(seed);
