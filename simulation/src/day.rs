@@ -252,10 +252,10 @@ async fn leave_nothing(world: &World, server: &Server, machines: &[Arc<Machine>]
     for (index, machine) in machines.iter().enumerate() {
         if index % 2 == 0 {
             let closed = timeout(patience, machine.client.close()).await.ok();
-            world.check(ends::confirmed(machine.number, "closed", closed));
+            world.check(ends::closed(machine.number, "closed", closed, plan.far));
         } else {
             let drained = timeout(patience, machine.client.drain(patience)).await.ok();
-            world.check(ends::confirmed(machine.number, "drained", drained));
+            world.check(ends::closed(machine.number, "drained", drained, plan.far));
         }
     }
     sleep(plan.session_timeout * 3).await;
