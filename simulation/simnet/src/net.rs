@@ -23,6 +23,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Bytes that may be under way or unread in one direction: the kernels' two buffers.
 const WINDOW: usize = 256 * 1024;
 
+/// A message that takes longer straggles: two of them in one round trip are longer than the client library waits for an
+/// answer with the shortest session timeouts.
+const STRAGGLES: Duration = Duration::from_millis(200);
+
 thread_local! {
     static NET: RefCell<Option<Arc<Net>>> = const { RefCell::new(None) };
 }
@@ -56,6 +60,8 @@ struct Direction {
 struct LinkState {
     ways: [Direction; 2],
     dead: bool,
+    /// When a message was sent last that takes long.
+    straggler: Option<Instant>,
     streams: Vec<(std::sync::Weak<Pipe>, std::sync::Weak<Pipe>)>,
 }
 
@@ -120,7 +126,7 @@ impl Net {
         Arc::clone(links.entry(name.to_owned()).or_insert_with(|| {
             Arc::new(Link {
                 number,
-                state: Mutex::new(LinkState { ways: [way(), way()], dead: false, streams: Vec::new() }),
+                state: Mutex::new(LinkState { ways: [way(), way()], dead: false, straggler: None, streams: Vec::new() }),
                 changed: Notify::new(),
             })
         }))
@@ -147,6 +153,18 @@ impl Link {
     pub fn slow(&self, way: Way, most: Duration, ramp: Duration, time: Duration) {
         let now = Instant::now();
         lock(&self.state).ways[way as usize].slow = Some((now, now + ramp, now + time, most));
+    }
+    /// How long a message takes that is sent now.
+    fn delay(&self, net: &Net, way: Way) -> Duration {
+        let usual = net.delay();
+        if usual > STRAGGLES {
+            lock(&self.state).straggler = Some(Instant::now());
+        }
+        usual + self.extra(way)
+    }
+    /// For how long no message has been sent that takes long although nothing is broken, if one ever was.
+    pub fn is_swift_for(&self) -> Option<Duration> {
+        lock(&self.state).straggler.map(|at| at.elapsed())
     }
     fn extra(&self, way: Way) -> Duration {
         let way = &mut lock(&self.state).ways[way as usize];
@@ -212,7 +230,7 @@ impl Link {
     }
     /// Waits as a packet that is sent now.
     async fn travel(&self, net: &Net, way: Way) {
-        let mut due = Instant::now() + net.delay() + self.extra(way);
+        let mut due = Instant::now() + self.delay(net, way);
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -276,7 +294,7 @@ impl Pipe {
     }
     fn send(&self, segment: Segment) {
         let now = Instant::now();
-        let delay = self.net.delay() + self.link.extra(self.way);
+        let delay = self.link.delay(&self.net, self.way);
         let waker = {
             let mut state = lock(&self.state);
             if state.reset || state.reader_gone {
