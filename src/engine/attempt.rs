@@ -505,11 +505,10 @@ impl Attempt {
                 here.subject = Subject::Directory;
                 here.wait(Box::pin(requests::inspect(seat, name))).await
             }
-            AcquireRequest::Watch { predecessor } | AcquireRequest::WatchKept { predecessor } => {
-                let may_be_kept = matches!(request, AcquireRequest::WatchKept { .. });
+            AcquireRequest::Watch { predecessor } => {
                 here.subject = Subject::Node(predecessor.as_str().into());
                 let ahead = self.progress.ahead();
-                let behind = Box::pin(requests::watch(seat, own, predecessor, may_be_kept));
+                let behind = Box::pin(requests::watch(seat, own, predecessor));
                 self.wait_behind(here, own, ahead, behind).await
             }
             AcquireRequest::WaitFor { before } => {

@@ -256,13 +256,8 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
 }
 
 /// Watches a predecessor at the servers, if the session can watch one more node, and waits until something
-/// happens to it. One that may be kept is looked for before that: its owner is about to delete it.
-pub(super) async fn watch(
-    seat: Seat<'_>,
-    own: Option<&str>,
-    predecessor: &str,
-    may_be_kept: bool,
-) -> AcquireEvent {
+/// happens to it.
+pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
     if let Some(own) = own.filter(|_| path_lock.waits_in_memory()) {
         path_lock.queue().with(|queue| queue.watch(session.number(), own, predecessor));
@@ -272,22 +267,7 @@ pub(super) async fn watch(
         return AcquireEvent::WatchFailed(FailureKind::TooManyWatches.into());
     };
     let path = &path;
-    let set = session.request(|handle| async move {
-        // Not in one flight: without TCP_NODELAY a watch that is not needed would hold back what comes next.
-        if may_be_kept {
-            let gone =
-                |listing: &Listing| listing.as_ref().is_ok_and(|queue| queue.rank(predecessor).is_none());
-            if let Some(listing) = list_alone(path_lock, session, &handle).await.ok().filter(gone) {
-                return Err(listing);
-            }
-        }
-        Ok(handle.get_and_watch_data(path).await)
-    });
-    let set = match set.await {
-        Ok(Ok(set)) => Ok(set),
-        Ok(Err(listing)) => return AcquireEvent::Listed(Answer::Is(listing)),
-        Err(gone) => Err(gone),
-    };
+    let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
     let (watcher, seen) = match answer(session, set) {
         Answer::Is((data, stat, watcher)) => {
             // For the error of an attempt that is not granted in time (docs/protocol.md#held-by).

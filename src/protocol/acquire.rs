@@ -58,9 +58,6 @@ pub(crate) enum AcquireRequest {
     Inspect { name: String },
     /// Watch `predecessor` at the servers, and wait until it changes.
     Watch { predecessor: String },
-    /// The same of the only node before the own one, which its owner may only keep, and then deletes now: list
-    /// the directory first, and do not watch if the list does not show it (docs/protocol.md#kept-node).
-    WatchKept { predecessor: String },
     /// Wait in memory for a node of the same session.
     WaitFor { before: Neighbour },
 }
@@ -84,7 +81,7 @@ pub(crate) enum AcquireEvent {
     Created { id: String, create: Answer<OwnNode>, list: Option<Answer<Listing>>, standing: Standing },
     /// Of [`AcquireRequest::MakeParents`].
     ParentsMade(Answer<()>),
-    /// Of [`AcquireRequest::List`], and of [`AcquireRequest::WatchKept`] if it does not show the predecessor.
+    /// Of [`AcquireRequest::List`].
     Listed(Answer<Listing>),
     /// Of [`AcquireRequest::Inspect`].
     Inspected(Answer<OwnNode>),
@@ -227,6 +224,9 @@ pub(crate) struct Acquiring {
     deleted: u32,
     /// Whether the predecessor has changed since the last list.
     woken: bool,
+    /// Whether it has listed once more in place of a watch: the owner of a node that is only kept deletes it
+    /// when another comes, so that it is mostly gone by then (docs/protocol.md#kept-node).
+    listed_again: bool,
     /// The list from which the next step follows, for the attempt that carries it out.
     list: Option<Arc<Queue>>,
 }
@@ -261,6 +261,7 @@ impl Acquiring {
             failures: 0,
             deleted: 0,
             woken: false,
+            listed_again: false,
             list: None,
         };
         (contender, AcquireStep::Do(AcquireRequest::Create))
@@ -488,8 +489,12 @@ impl Acquiring {
                     Some((between, name)) => AcquireRequest::WaitFor {
                         before: Neighbour { name: name.into(), next: between == 0 },
                     },
-                    None if self.naming.may_be_kept(predecessor) && queue.rank(&node.name) == Some(1) => {
-                        AcquireRequest::WatchKept { predecessor: predecessor.to_owned() }
+                    None if !self.listed_again
+                        && self.naming.may_be_kept(predecessor)
+                        && queue.rank(&node.name) == Some(1) =>
+                    {
+                        self.listed_again = true;
+                        return AcquireStep::Do(AcquireRequest::List);
                     }
                     None => AcquireRequest::Watch { predecessor: predecessor.to_owned() },
                 };
@@ -833,25 +838,24 @@ mod tests {
         assert_eq!(told.cause.to_string(), cause.to_string());
     }
 
+    /// Before it watches the only node before its own, which may be kept. One that is not first is not kept.
     #[test]
-    fn only_the_first_node_is_watched_as_one_that_may_be_kept() {
+    fn one_behind_a_kept_node_lists_once_more() {
         let kept = format!("_c_{B}-sticky-lock-0000000002");
-        let watch = |others: &[String]| {
+        let behind = |others: &[String]| {
             let all = [&[name(A, 3)], others].concat();
-            waiting().step(created(A, Answer::Is(node(A, 3)), list(&all)))
+            let mut contender = waiting();
+            let step = contender.step(created(A, Answer::Is(node(A, 3)), list(&all)));
+            (contender, step, list(&all))
         };
-        let predecessor = kept.clone();
-        assert_eq!(
-            watch(std::slice::from_ref(&kept)),
-            AcquireStep::Do(AcquireRequest::WatchKept { predecessor: predecessor.clone() })
-        );
-        // One that is not first is not kept.
-        assert_eq!(watch(&[kept, name("c", 1)]), AcquireStep::Do(AcquireRequest::Watch { predecessor }));
+        let (mut contender, step, listed) = behind(std::slice::from_ref(&kept));
+        assert_eq!(step, AcquireStep::Do(AcquireRequest::List));
+        let watch = AcquireStep::Do(AcquireRequest::Watch { predecessor: kept.clone() });
+        assert_eq!(contender.step(AcquireEvent::Listed(listed)), watch);
+        assert_eq!(behind(&[kept, name("c", 1)]).1, watch);
         let predecessor = name(B, 2);
-        assert_eq!(
-            watch(std::slice::from_ref(&predecessor)),
-            AcquireStep::Do(AcquireRequest::Watch { predecessor: predecessor.clone() })
-        );
+        let (_, step, _) = behind(std::slice::from_ref(&predecessor));
+        assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor }));
     }
 
     #[test]

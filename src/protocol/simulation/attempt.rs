@@ -293,7 +293,7 @@ impl World<'_> {
                 AcquireEvent::Inspected(Answer::Is(OwnNode { name, czxid }))
             }
             AcquireRequest::Inspect { .. } => AcquireEvent::Inspected(Answer::no(FailureKind::NoNode)),
-            AcquireRequest::Watch { predecessor } | AcquireRequest::WatchKept { predecessor } => {
+            AcquireRequest::Watch { predecessor } => {
                 if let Some(own) = own.filter(|_| fair) {
                     self.queue(self.callers[i].client, |queue, session| {
                         queue.watch(session, &own, &predecessor);
