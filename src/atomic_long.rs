@@ -2,15 +2,13 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
 use crate::client::Client;
 use crate::engine::counter::{Changed, Counter};
-use crate::engine::lock_options::{Recipe, RequestedOptions};
+use crate::engine::lock_options::check_acl;
 use crate::error::{AtomicLongError, BuildError};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
@@ -25,9 +23,10 @@ use crate::shown::Quoted;
 ///
 /// A change reads the value and writes the new one on the condition that nothing was written in between (the
 /// version of the node's data): 2 requests if no one else does at the same moment. If it was changed, it is
-/// tried again, five times in all, and then under a mutex, so that contenders take turns instead of
-/// disturbing each other. Every write has its condition under the mutex too: no change is lost
-/// if two processes believe that they hold the mutex, and Java processes need not use the same one, or any.
+/// tried again after a random pause. Each try that is lost is a change that another made, so a counter goes
+/// on however many use it; but each of many that change it all the time waits for its luck. Where that is
+/// the rule, take ids from a [`cached`](Self::cached) source, or change the counter while you hold an
+/// [`InterProcessMutex`](crate::InterProcessMutex), which is Curator's `PromotedToLock`.
 ///
 /// # Ids
 /// [`next_id`](Self::next_id) returns an id: each number once, to one caller, in whichever process, through
@@ -44,9 +43,8 @@ use crate::shown::Quoted;
 /// ([`LockGuard::transaction`](crate::LockGuard::transaction)) or in the database that stores them.
 ///
 /// # Bounds
-/// Every call ends: requests are repeated as the client's [`RetryPolicy`](crate::RetryPolicy) says, and the
-/// wait for the mutex with the tries under it takes at most
-/// [`lock_timeout`](DistributedAtomicLongBuilder::lock_timeout).
+/// Every call ends: requests are repeated as the client's [`RetryPolicy`](crate::RetryPolicy) says, and a change
+/// ends with [`AtomicLongError::Contended`] after 30 tries that others came before, which take about ten seconds.
 ///
 /// # Examples
 /// ```
@@ -76,6 +74,7 @@ use crate::shown::Quoted;
 #[doc(alias = "AtomicI64")]
 #[doc(alias = "RAtomicLong")]
 #[doc(alias = "SharedCount")]
+#[doc(alias = "PromotedToLock")]
 pub struct DistributedAtomicLong {
     counter: Arc<Counter>,
 }
@@ -84,11 +83,8 @@ impl DistributedAtomicLong {
     /// Creates a handle of the counter at `path`, without any I/O.
     ///
     /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
-    ///   longer than 16 KiB with the namespace, the path of the mutex included.
-    /// - [`BuildError::MixedRecipes`] or [`BuildError::ConflictingOptions`] if this client uses the path of
-    ///   the mutex ([`lock_path`](DistributedAtomicLongBuilder::lock_path)) for another recipe, or with other
-    ///   options.
+    /// [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
+    /// longer than 16 KiB with the namespace.
     ///
     /// # Examples
     /// ```
@@ -104,7 +100,6 @@ impl DistributedAtomicLong {
     /// # Ok(())
     /// # }
     /// ```
-    #[track_caller]
     pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
@@ -117,25 +112,20 @@ impl DistributedAtomicLong {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use std::time::Duration;
-    /// use zookeeper_recipes::DistributedAtomicLong;
+    /// use zookeeper_recipes::{DistributedAtomicLong, ParentNodes};
     ///
-    /// let timeout = Duration::from_secs(2);
-    /// let hits = DistributedAtomicLong::builder(&client, "/shop/hits").lock_timeout(timeout).build()?;
+    /// let builder = DistributedAtomicLong::builder(&client, "/shop/hits");
+    /// let hits = builder.parents(ParentNodes::Persistent).build()?;
     /// # hits.increment().await?;
     /// # Ok(())
     /// # }
     /// ```
-    #[track_caller]
     pub fn builder(client: &Client, path: impl AsRef<str>) -> DistributedAtomicLongBuilder {
         DistributedAtomicLongBuilder {
             client: client.clone(),
             path: path.as_ref().to_owned(),
             acl: None,
             parents: ParentNodes::default(),
-            lock_path: None,
-            lock_timeout: DEFAULT_LOCK_TIMEOUT,
-            location: Location::caller(),
         }
     }
 
@@ -282,8 +272,7 @@ impl DistributedAtomicLong {
     ///   or not. Do not add it again, and do not use the value as an id: [`next_id`](Self::next_id) is for
     ///   those.
     /// - [`AtomicLongError::Overflow`] if the new value would not fit into 64 bits. Nothing was added.
-    /// - [`AtomicLongError::Contended`] if other processes came first at every try for all of the
-    ///   [`lock_timeout`](DistributedAtomicLongBuilder::lock_timeout). Nothing was added.
+    /// - [`AtomicLongError::Contended`] if others came first at each of 30 tries. Nothing was added.
     /// - [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if another node is at the
     ///   path. Nothing was written.
     /// - See [`AtomicLongError`] for the other variants.
@@ -486,12 +475,6 @@ impl DistributedAtomicLong {
     }
 }
 
-/// How long the tries under the mutex take by default, with the wait for it.
-const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What the path of the mutex has at its end by default.
-const LOCK_SUFFIX: &str = "-lock";
-
 /// Builder of a [`DistributedAtomicLong`].
 ///
 /// # Examples
@@ -503,14 +486,11 @@ const LOCK_SUFFIX: &str = "-lock";
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
 /// # let client = client.connect(&server.connect_string()).await?;
-/// use std::time::Duration;
 /// use zookeeper_recipes::{Acl, DistributedAtomicLong, ParentNodes};
 ///
 /// let orders = DistributedAtomicLong::builder(&client, "/shop/order-number")
 ///     .acl([Acl::creator_all()]) // the client has credentials
 ///     .parents(ParentNodes::Persistent) // `/shop` stays when the counter is deleted
-///     .lock_path("/locks/order-number") // while many change it at once
-///     .lock_timeout(Duration::from_secs(2))
 ///     .build()?;
 /// # orders.next_id().await?;
 /// # Ok(())
@@ -518,19 +498,15 @@ const LOCK_SUFFIX: &str = "-lock";
 /// ```
 #[derive(Clone)]
 #[must_use = "it does nothing until `build` is called"]
-#[doc(alias = "PromotedToLock")]
 pub struct DistributedAtomicLongBuilder {
     client: Client,
     path: String,
     acl: Option<Arc<[Acl]>>,
     parents: ParentNodes,
-    lock_path: Option<String>,
-    lock_timeout: Duration,
-    location: &'static Location<'static>,
 }
 
 impl DistributedAtomicLongBuilder {
-    /// Sets the ACL of the counter's node, of directories that have to be created, and of the mutex's nodes.
+    /// Sets the ACL of the counter's node, and of directories that have to be created.
     ///
     /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
     pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
@@ -546,52 +522,22 @@ impl DistributedAtomicLongBuilder {
         self
     }
 
-    /// Sets the path of the mutex under which the counter is changed while it is contended; that of Curator's
-    /// `PromotedToLock`.
-    ///
-    /// It only makes contenders take turns, so that each is served: the changes are atomic without it, also
-    /// beside processes that use another mutex or none. It is an
-    /// [`InterProcessMutex`](crate::InterProcessMutex), which other code may hold to keep contenders out for a
-    /// while, but not for certain: those that find the counter free do not ask for it.
-    ///
-    /// The default is the counter's path with `-lock` at its end: beside the counter, because the directories
-    /// of locks are containers, and a node below the counter would be in the way of its deletion.
-    #[doc(alias = "lockPath")]
-    pub fn lock_path(mut self, path: impl Into<String>) -> Self {
-        self.lock_path = Some(path.into());
-        self
-    }
-
-    /// Sets how long a contended change waits for the mutex and tries under it, before it ends with
-    /// [`AtomicLongError::Contended`].
-    ///
-    /// 10 s by default: under the mutex a change takes two requests, so that thousands have had their turn.
-    /// A time too long for the clock is no limit. With zero no mutex is used: a change ends after five tries, as
-    /// by Curator without a `PromotedToLock`.
-    #[doc(alias = "timeout")]
-    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
-        self.lock_timeout = timeout;
-        self
-    }
-
     /// Builds the handle, without any I/O.
     ///
     /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or that of the mutex, or it is `/`,
-    ///   below `/zookeeper`, or longer than 16 KiB with the namespace.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
+    ///   longer than 16 KiB with the namespace.
     /// - [`BuildError::InvalidOption`] if an option has a value that cannot work.
-    /// - [`BuildError::ConflictingOptions`] if the same client uses the path of the mutex with another value
-    ///   of an option, as another handle of the counter with another ACL does.
-    /// - [`BuildError::MixedRecipes`] if the same client uses the path of the mutex for a read-write lock.
     pub fn build(self) -> Result<DistributedAtomicLong, BuildError> {
-        let path = LockPath::parse(self.client.core.namespace(), &self.path)?;
-        let lock_path = self.lock_path.unwrap_or_else(|| format!("{}{LOCK_SUFFIX}", self.path));
-        let asked = RequestedOptions { acl: self.acl.clone(), ..RequestedOptions::default() };
-        let mutex = self.client.path_lock(&lock_path, Recipe::Mutex, &asked)?;
-        let acl = self.acl.unwrap_or_else(|| Arc::clone(self.client.core.acl()));
-        let (parents, lock_timeout, location) = (self.parents, self.lock_timeout, self.location);
-        let counter = Counter { path, acl, parents, mutex, lock_timeout, location };
-        Ok(DistributedAtomicLong { counter: Arc::new(counter) })
+        let client = Arc::clone(&self.client.core);
+        let path = LockPath::parse(client.namespace(), &self.path)?;
+        let acl = self.acl.unwrap_or_else(|| Arc::clone(client.acl()));
+        check_acl(&acl, client.has_credentials()).map_err(|reason| BuildError::InvalidOption {
+            path: self.path,
+            option: "acl",
+            reason,
+        })?;
+        Ok(DistributedAtomicLong { counter: Arc::new(Counter { path, acl, parents: self.parents, client }) })
     }
 }
 

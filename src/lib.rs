@@ -155,6 +155,7 @@
 //! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline, and with the members in one order |
 //! | `DistributedAtomicLong`, `AtomicValue.succeeded()` | [`DistributedAtomicLong`], with errors |
 //! | `CachedAtomicLong` | [`DistributedAtomicLong::cached`] |
+//! | `PromotedToLock` | `cached`, or an [`InterProcessMutex`] around the change |
 //! | (none: CURATOR-28) | a lease: [`InterProcessMutex::acquire_with_lease`], [`LockGuard::set_lease`] |
 //! | `makeRevocable(listener)` | [`LockGuard::revoked`], a future |
 //! | `Revoker.attemptRevoke(client, path)` | [`Client::attempt_revoke`] |

@@ -7,18 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use test_support::in_process::{calm, calm_with, connect, connect_as, session, start_empty, until};
-use test_support::{ByHand, SOON, within};
+use test_support::{ByHand, within};
 use tokio::task::{AbortHandle, JoinSet};
 use zookeeper_recipes::{
     Acl, AtomicLongError, BuildError, Client, DistributedAtomicLong, ErrorKind, InterProcessMutex,
-    InterProcessReadWriteLock, Permissions, RetryPolicy,
+    Permissions, RetryPolicy,
 };
-use zookeeper_test_server::{CreateMode, Cut, Gate, Isolation, Loss, Match, NodeKind, Op, Server, View};
+use zookeeper_test_server::{CreateMode, Gate, Isolation, Loss, Match, NodeKind, Op, Server, View};
 
 const PATH: &str = "/shop/orders";
-
-/// Where its mutex is.
-const LOCK: &str = "/shop/orders-lock";
 
 /// A server with a counter.
 fn start_at(value: i64) -> Server {
@@ -29,11 +26,6 @@ fn start_at(value: i64) -> Server {
 
 fn counter(client: &Client) -> DistributedAtomicLong {
     DistributedAtomicLong::new(client, PATH).unwrap()
-}
-
-/// The same, for many that change it at once on a busy machine.
-fn contended_counter(client: &Client) -> DistributedAtomicLong {
-    DistributedAtomicLong::builder(client, PATH).lock_timeout(SOON).build().unwrap()
 }
 
 fn value(server: &Server) -> i64 {
@@ -310,21 +302,18 @@ enum Point {
     CreateApplied,
     WriteArrived,
     WriteApplied,
-    /// In the queue of the mutex, which another holds.
-    WaitingForTheMutex,
-    /// Holding the mutex.
-    UnderTheMutex,
+    /// Reading again, after others came before.
+    ReadingAgain,
 }
 
 impl Point {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 6] = [
         Self::Reading,
         Self::CreateArrived,
         Self::CreateApplied,
         Self::WriteArrived,
         Self::WriteApplied,
-        Self::WaitingForTheMutex,
-        Self::UnderTheMutex,
+        Self::ReadingAgain,
     ];
 
     fn gate(self, server: &Server) -> Gate {
@@ -335,13 +324,9 @@ impl Point {
             Self::CreateApplied => server.hold_reply(op(Op::Create)),
             Self::WriteArrived => server.hold_request(op(Op::SetData)),
             Self::WriteApplied => server.hold_reply(op(Op::SetData)),
-            Self::WaitingForTheMutex => {
-                always_lose(server, 5);
-                server.hold_reply(Match::op(Op::GetData).path_prefix(format!("{LOCK}/")))
-            }
-            Self::UnderTheMutex => {
-                always_lose(server, 5);
-                server.hold_request(op(Op::GetData).nth(5))
+            Self::ReadingAgain => {
+                always_lose(server, 1);
+                server.hold_request(op(Op::GetData).nth(1))
             }
         }
     }
@@ -363,34 +348,23 @@ async fn dropped_at_every_point() {
     for point in Point::ALL {
         let server = start_empty();
         server.create("/shop", "").unwrap();
-        let (client, other) = (calm(&server).await, calm(&server).await);
+        let client = calm(&server).await;
         let counter = counter(&client);
         let creates = matches!(point, Point::CreateArrived | Point::CreateApplied);
         if !creates {
             server.create(PATH, 0_i64.to_be_bytes()).unwrap();
         }
-        let held = match point {
-            Point::WaitingForTheMutex => {
-                let mutex = InterProcessMutex::new(&other, LOCK).unwrap();
-                Some(within("the mutex", mutex.lock()).await.unwrap())
-            }
-            _ => None,
-        };
         let gate = point.gate(&server);
         let call = ByHand::new(counter.next_id()).start();
         within(&format!("{point:?}"), gate.wait_hit()).await;
         drop(call);
         gate.release();
         server.clear_faults();
-        drop(held);
         // What it has sent may still be carried out, and nothing after that.
         let id = within("another id", counter.next_id()).await.unwrap();
         let most = if point.may_have_written() { 2 } else { 1 };
         assert!((1..=most).contains(&id), "{point:?}: {id}");
         assert_eq!(value(&server), id, "{point:?}");
-        within("the end of what is left", client.flush(SOON)).await.unwrap();
-        within("the end of what is left", other.flush(SOON)).await.unwrap();
-        assert_eq!(server.children(LOCK), [""; 0], "{point:?}");
         assert_eq!(server.watches(), 0, "{point:?}");
     }
 }
@@ -401,16 +375,11 @@ async fn closed_at_every_point() {
         for id in [true, false] {
             let server = start_empty();
             server.create("/shop", "").unwrap();
-            let (client, other) = (calm(&server).await, calm(&server).await);
+            let client = calm(&server).await;
             let counter = counter(&client);
             if !matches!(point, Point::CreateArrived | Point::CreateApplied) {
                 server.create(PATH, 0_i64.to_be_bytes()).unwrap();
             }
-            let mutex = InterProcessMutex::new(&other, LOCK).unwrap();
-            let held = match point {
-                Point::WaitingForTheMutex => Some(within("the mutex", mutex.lock()).await.unwrap()),
-                _ => None,
-            };
             let gate = point.gate(&server);
             let call = tokio::spawn({
                 let counter = counter.clone();
@@ -436,7 +405,6 @@ async fn closed_at_every_point() {
                 error if error.kind() == Some(ErrorKind::Closed) => assert!(!unknown, "{point:?}"),
                 error => panic!("{point:?}: {error}"),
             }
-            drop(held);
             within("the close", close).await.unwrap().unwrap();
             let error = within("the end", counter.get()).await.unwrap_err();
             assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
@@ -519,7 +487,7 @@ async fn many_tasks_and_clients_get_every_number_once() {
     for _ in 0..CLIENTS {
         let client = calm(&server).await;
         for _ in 0..TASKS {
-            let counter = contended_counter(&client);
+            let counter = counter(&client);
             tasks.spawn(async move {
                 let mut numbers = Vec::new();
                 for _ in 0..NUMBERS {
@@ -539,11 +507,6 @@ async fn many_tasks_and_clients_get_every_number_once() {
     // Where no answer is lost there is no gap.
     assert_eq!(numbers, (1..=all).collect());
     assert_eq!(value(&server), all);
-    for client in clients {
-        within("the end of what is left", client.flush(SOON)).await.unwrap();
-    }
-    // It was needed, or not, and nothing is left in it.
-    assert_eq!(server.children(LOCK), [""; 0]);
     assert_eq!(server.watches(), 0);
 }
 
@@ -557,7 +520,7 @@ async fn a_storm_of_lost_answers_hands_out_no_number_twice() {
     for _ in 0..3 {
         let client = calm(&server).await;
         for blocks in [false, true] {
-            let counter = contended_counter(&client);
+            let counter = counter(&client);
             let ids = counter.cached(3).unwrap();
             running.push(tasks.spawn(async move {
                 let mut numbers = Vec::new();
@@ -593,110 +556,14 @@ async fn a_storm_of_lost_answers_hands_out_no_number_twice() {
 }
 
 #[tokio::test]
-async fn after_five_lost_tries_it_is_done_under_the_mutex() {
+async fn a_change_that_others_come_before_is_made_at_another_try() {
     let server = start_at(10);
     let client = calm(&server).await;
     let counter = counter(&client);
     server.reset_counters();
     always_lose(&server, 5);
     assert_eq!(within("the sum", counter.add(1)).await.unwrap(), 11);
-    within("the release", client.flush(SOON)).await.unwrap();
-    let made = requests(&server, &client);
-    // Five tries and one; the mutex: its node and a list, in vain, its directory, and once more; its release.
-    assert_eq!(
-        made,
-        costs([("GetData", 6), ("SetData", 6), ("Create", 3), ("GetChildren", 2), ("Delete", 1)])
-    );
-    assert_eq!(server.node(LOCK).unwrap().kind, NodeKind::Container);
-    server.reset_counters();
-    assert_eq!(counter.add(1).await.unwrap(), 12);
-    assert_eq!(requests(&server, &client), costs([("GetData", 1), ("SetData", 1)]), "and free again");
-}
-
-#[tokio::test]
-async fn the_time_under_the_mutex_is_bounded() {
-    let server = start_at(10);
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let counter = |timeout| {
-        let builder = DistributedAtomicLong::builder(&client, PATH).lock_timeout(timeout);
-        builder.lock_path("/locks/orders").build().unwrap()
-    };
-    // A busy machine may need longer for the servers' word about the mutex.
-    let end = async || {
-        let mut timeout = Duration::from_millis(100);
-        loop {
-            match within("the end", counter(timeout).next_id()).await.unwrap_err() {
-                error if error.kind() == Some(ErrorKind::Connection) && timeout < SOON => timeout *= 2,
-                error => return (timeout, error),
-            }
-        }
-    };
-    // Others change it before every try.
-    always_lose(&server, usize::MAX);
-    let (timeout, error) = end().await;
-    let AtomicLongError::Contended { waited, .. } = &error else { panic!("{error}") };
-    assert!(*waited >= timeout && error.is_retryable(), "{error}");
-    // Others keep the mutex.
-    let mutex = InterProcessMutex::new(&other, "/locks/orders").unwrap();
-    let held = within("the mutex", mutex.lock()).await.unwrap();
-    let (_, error) = end().await;
-    assert!(matches!(error, AtomicLongError::Contended { .. }), "{error}");
-    held.release().await.unwrap();
-    server.clear_faults();
-    assert_eq!(within("the id", counter(SOON).next_id()).await.unwrap(), 11, "nothing was written before");
-}
-
-/// Others were seen before the mutex was held, and none since.
-#[tokio::test]
-async fn an_outage_under_the_mutex_is_no_contention() {
-    let server = start_at(10);
-    let client = calm(&server).await;
-    let time = Duration::from_secs(2);
-    let counter = DistributedAtomicLong::builder(&client, PATH).lock_timeout(time).build().unwrap();
-    always_lose(&server, 5);
-    let id = session(&client);
-    let read = server.hold_request(Match::op(Op::GetData).path(PATH).session(id).nth(5));
-    let change = tokio::spawn(async move { counter.add(1).await });
-    within("the read under the mutex", read.wait_hit()).await;
-    // Longer than the time: time is what is tested.
-    tokio::time::sleep(time).await;
-    assert!(server.cut(id, Cut::Fin));
-    let error = within("the end", change).await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
-    let source = std::error::Error::source(&error).unwrap().to_string();
-    assert!(source.contains("no answer to the read or the write of the counter within"), "{source}");
-    assert_eq!(value(&server), 10);
-}
-
-#[tokio::test]
-async fn without_time_for_the_mutex_a_change_ends_after_five_tries() {
-    let server = start_at(10);
-    let client = calm(&server).await;
-    let builder = DistributedAtomicLong::builder(&client, PATH).lock_timeout(Duration::ZERO);
-    let counter = builder.build().unwrap();
-    server.reset_counters();
-    always_lose(&server, 5);
-    let error = within("the end", counter.add(1)).await.unwrap_err();
-    assert!(matches!(error, AtomicLongError::Contended { .. }), "{error}");
-    assert_eq!(requests(&server, &client), costs([("GetData", 5), ("SetData", 5)]));
-    assert_eq!(within("the sum", counter.add(1)).await.unwrap(), 11);
-}
-
-/// The versions decide, whoever has the mutex.
-#[tokio::test]
-async fn a_change_under_the_mutex_loses_against_one_without() {
-    let server = start_at(10);
-    let client = calm(&server).await;
-    let counter = counter(&client);
-    always_lose(&server, 5);
-    let gate = server.hold_request(Match::op(Op::SetData).path(PATH).nth(5));
-    let another = async {
-        within("the write under the mutex", gate.wait_hit()).await;
-        server.set_data(PATH, 20_i64.to_be_bytes()).unwrap();
-        gate.release();
-    };
-    let (sum, ()) = within("the sum", async { tokio::join!(counter.add(1), another) }).await;
-    assert_eq!((sum.unwrap(), value(&server)), (21, 21));
+    assert_eq!(requests(&server, &client), costs([("GetData", 6), ("SetData", 6)]));
 }
 
 #[tokio::test]
@@ -705,10 +572,9 @@ async fn a_counter_that_is_deleted_while_it_is_contended_is_persistent_again() {
     let client = calm(&server).await;
     let counter = counter(&client);
     always_lose(&server, 5);
-    // Deleted when the mutex is about to be made.
-    let gate = server.hold_request(Match::op(Op::Create).path_prefix(LOCK));
+    let gate = server.hold_request(Match::op(Op::GetData).path(PATH).nth(5));
     let delete = async {
-        within("the mutex", gate.wait_hit()).await;
+        within("the last try", gate.wait_hit()).await;
         server.delete(PATH).unwrap();
         gate.release();
     };
@@ -804,17 +670,12 @@ async fn bad_options_are_refused_without_a_request() {
     for path in ["", "/", "no/slash", "/zookeeper/quota", "/a//b"] {
         let error = DistributedAtomicLong::new(&client, path).unwrap_err();
         assert!(matches!(error, BuildError::InvalidPath(_)), "{error}");
-        let error = DistributedAtomicLong::builder(&client, PATH).lock_path(path).build().unwrap_err();
-        assert!(matches!(error, BuildError::InvalidPath(_)), "{error}");
     }
     let error = counter(&client).cached(0).unwrap_err();
     let BuildError::InvalidOption { path, option, .. } = &error else { panic!("{error}") };
     assert_eq!((&**path, *option), (PATH, "block"));
     let error = DistributedAtomicLong::builder(&client, PATH).acl([]).build().unwrap_err();
     assert!(matches!(error, BuildError::InvalidOption { option: "acl", .. }), "{error}");
-    let _lock = InterProcessReadWriteLock::new(&client, "/locks/a").unwrap();
-    let error = DistributedAtomicLong::builder(&client, PATH).lock_path("/locks/a").build().unwrap_err();
-    assert!(matches!(error, BuildError::MixedRecipes { .. }), "{error}");
     assert_eq!(server.counters().total_requests(), 0);
 }
 

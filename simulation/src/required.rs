@@ -230,12 +230,11 @@ pub const VARIANTS: &[Variants] = &[
         source: include_str!("../../src/error/atomic.rs"),
         rows: &[
             ("Unknown", Rare),
-            ("Contended", Rare),
+            ("Contended", Free("thirty tries are hardly ever all lost")),
             ("Overflow", Never(LARGE)),
             ("NotACounter", Never(FOREIGN)),
             ("NotPersistent", Never(FOREIGN)),
             ("VersionsUsedUp", Never(LARGE)),
-            ("Mutex", Rare),
         ],
         kinds: &[
             ("Connection", Rare),

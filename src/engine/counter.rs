@@ -1,30 +1,24 @@
 //! Reads and changes a counter; what to do next is decided in [`protocol::counter`](crate::protocol::counter).
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use zookeeper_client as zk;
 
-use crate::engine::hold::Hold;
-use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::requests::{make_directories_at, to_library};
-use crate::engine::room;
-use crate::error::{AcquireError, AtomicLongError, Cause, ErrorKind, Purpose, RequestFailure};
+use crate::error::{AtomicLongError, Cause, Purpose, RequestFailure};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
-use crate::protocol::acquire::IfBusy;
 use crate::protocol::counter::{
     Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, Seen, Unusable, value_of,
 };
 use crate::protocol::failure::{Failure, FailureKind};
-use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting, WaitsFor};
 use crate::protocol::moment::Moment;
-use crate::protocol::node_name::Kind;
 use crate::session::ask::{Repetition, Unanswered};
 use crate::session::clock;
 use crate::session::core::Core;
+use crate::session::retry::contended_pause;
 use crate::session::zk_session::{Handle, Session, SessionGone, cause};
 
 /// A counter, as the handles of it see it.
@@ -32,12 +26,7 @@ pub(crate) struct Counter {
     pub(crate) path: LockPath,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parents: ParentNodes,
-    /// The mutex under which it is changed while it is contended. Has the client.
-    pub(crate) mutex: Arc<PathLock>,
-    /// How long the tries under the mutex may take, with the wait for it.
-    pub(crate) lock_timeout: Duration,
-    /// Where the handle was made.
-    pub(crate) location: &'static Location<'static>,
+    pub(crate) client: Arc<Core>,
 }
 
 /// What a change has made of the counter.
@@ -50,10 +39,6 @@ pub(crate) enum Changed {
 }
 
 impl Counter {
-    fn client(&self) -> &Arc<Core> {
-        self.mutex.client()
-    }
-
     fn user_path(&self) -> String {
         self.path.user().to_owned()
     }
@@ -61,9 +46,9 @@ impl Counter {
     /// Returns the value.
     pub(crate) async fn get(self: &Arc<Self>) -> Result<i64, AtomicLongError> {
         let counter = Arc::clone(self);
-        let read = self.client().run_while_polled(async move {
+        let read = self.client.run_while_polled(async move {
             let counter = &counter;
-            let event = counter.client().ask(|_, handle| async move { counter.read(&handle, false).await });
+            let event = counter.client.ask(|_, handle| async move { counter.read(&handle, false).await });
             match event.await {
                 Ok(CounterEvent::Read(seen)) => Ok(seen.map_or(0, |seen| seen.value)),
                 Ok(CounterEvent::Unusable(unusable)) => Err(counter.unusable(unusable)),
@@ -83,12 +68,8 @@ impl Counter {
             in_doubt: Arc::clone(&in_doubt),
             last_failure: None,
             error: None,
-            hold: None,
-            deadline: None,
-            waiting: Waiting::default(),
-            asked: false,
         };
-        match self.client().run_while_polled(work.run(change)).await {
+        match self.client.run_while_polled(work.run(change)).await {
             Some(result) => result,
             // The client has ended, and the task with it.
             None if in_doubt.load(Ordering::Acquire) => Err(self.unknown(cause(zk::Error::ClientClosed))),
@@ -119,7 +100,7 @@ impl Counter {
     async fn make_parents(&self, handle: &Handle) -> Result<CounterEvent, zk::Error> {
         match self.path.server().rsplit_once('/') {
             Some((parent, _)) if !parent.is_empty() => {
-                make_directories_at(self.client(), handle, parent, &self.acl, self.parents).await?;
+                make_directories_at(&self.client, handle, parent, &self.acl, self.parents).await?;
                 Ok(CounterEvent::ParentsMade)
             }
             _ => Err(zk::Error::NoNode),
@@ -173,7 +154,7 @@ impl Counter {
 
     /// Returns the error of a request that failed.
     fn error(&self, why: impl Into<RequestFailure>) -> AtomicLongError {
-        self.client().error(Purpose::Counter, self.path.user(), why).into()
+        self.client.error(Purpose::Counter, self.path.user(), why).into()
     }
 
     /// Returns the error of an answer to another question, which does not come up.
@@ -186,13 +167,8 @@ impl Counter {
     }
 
     fn closed(&self) -> AtomicLongError {
-        self.error(self.client().why_ended())
+        self.error(self.client.why_ended())
     }
-}
-
-/// Returns whether a failed request for the mutex says nothing about the mutex.
-fn is_of_client(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Connection | ErrorKind::AuthFailed | ErrorKind::Closed)
 }
 
 /// Renews the lease by the answer to a write.
@@ -212,13 +188,6 @@ struct Work {
     last_failure: Option<Cause>,
     /// Why the last request failed for good.
     error: Option<AtomicLongError>,
-    /// The mutex, once it is held. It is released by its drop; the changes are atomic without it.
-    hold: Option<Hold>,
-    deadline: Option<Instant>,
-    /// What it has seen of others since it has the mutex.
-    waiting: Waiting,
-    /// Whether it has asked for anything since then.
-    asked: bool,
 }
 
 impl Work {
@@ -226,26 +195,22 @@ impl Work {
         let started = Instant::now();
         let counter = Arc::clone(&self.counter);
         let (mut changing, mut step) = Changing::new(change);
-        let mut repetition = Repetition::new(*counter.client().retry());
+        let mut repetition = Repetition::new(*counter.client.retry());
         let outcome = loop {
             let request = match step {
                 CounterStep::Do(request) => request,
                 CounterStep::Finish(outcome) => break outcome,
             };
             let event = match request {
-                CounterRequest::Lock => self.lock(started).await?,
-                _ if changing.begins_under_mutex() && self.is_late() => CounterEvent::OutOfTime,
-                request => {
-                    self.asked = true;
-                    self.ask(&mut repetition, request, changing.changes_the_value()).await
+                CounterRequest::Pause { tries } => {
+                    tokio::time::sleep(contended_pause(tries)).await;
+                    CounterEvent::Paused
                 }
+                request => self.ask(&mut repetition, request, changing.changes_the_value()).await,
             };
-            if matches!(event, CounterEvent::BadVersion | CounterEvent::NoNode | CounterEvent::Exists) {
-                self.waiting.saw(Some(Ahead { count: 1, first: None }));
-            }
             if !matches!(event, CounterEvent::Lost | CounterEvent::NotDone) {
                 // Only failures in a row count.
-                repetition = Repetition::new(*counter.client().retry());
+                repetition = Repetition::new(*counter.client.retry());
             }
             step = changing.on(event);
             self.in_doubt.store(changing.is_in_doubt(), Ordering::Release);
@@ -260,13 +225,6 @@ impl Work {
             CounterOutcome::Unusable(unusable) => Err(counter.unusable(unusable)),
             CounterOutcome::VersionsUsedUp => Err(AtomicLongError::VersionsUsedUp { path }),
             CounterOutcome::Contended => Err(AtomicLongError::Contended { path, waited: started.elapsed() }),
-            CounterOutcome::OutOfTime => Err(match self.waiting.late(IfBusy::Wait, || None) {
-                Late::Busy(_) => AtomicLongError::Contended { path, waited: started.elapsed() },
-                Late::NoAnswer(waits_for) => {
-                    let why = NoAnswer { waits_for, waited: started.elapsed() };
-                    counter.error(RequestFailure::Connection(Arc::new(why)))
-                }
-            }),
             CounterOutcome::Unknown => Err(counter.unknown(self.last_cause())),
             CounterOutcome::Failed => match self.error {
                 Some(error) => Err(error),
@@ -279,40 +237,6 @@ impl Work {
         self.last_failure.clone().unwrap_or_else(|| cause(zk::Error::ConnectionLoss))
     }
 
-    /// Returns whether no other try is to be begun. The first is in any case: the wait for the mutex may have taken
-    /// all the time, and others that had it are not in the way any more.
-    fn is_late(&self) -> bool {
-        self.asked && self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
-    }
-
-    /// Acquires the mutex.
-    async fn lock(&mut self, started: Instant) -> Result<CounterEvent, AtomicLongError> {
-        let counter = &self.counter;
-        let (asked, path) = (counter.lock_timeout, counter.user_path());
-        if asked.is_zero() {
-            return Err(AtomicLongError::Contended { path, waited: started.elapsed() });
-        }
-        let deadline = Instant::now().checked_add(asked);
-        let budget = deadline.map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked });
-        let (mutex, location) = (Arc::clone(&counter.mutex), counter.location);
-        let held = room::acquire(mutex, Ask::new(Kind::Exclusive, budget, location)).await;
-        match held.map_err(|error| error.timed_out(asked, started.elapsed())) {
-            Ok(hold) => {
-                (self.hold, self.deadline, self.asked) = (Some(hold), deadline, false);
-                self.waiting.saw(None);
-                self.waiting.waits_for(WaitsFor::Counter);
-                Ok(CounterEvent::Locked)
-            }
-            Err(AcquireError::TimedOut { .. }) => {
-                Err(AtomicLongError::Contended { path, waited: started.elapsed() })
-            }
-            Err(AcquireError::Request(error)) if is_of_client(error.kind()) => {
-                Err(error.for_purpose(Purpose::Counter, &path).into())
-            }
-            Err(error) => Err(AtomicLongError::Mutex { path, source: Box::new(error) }),
-        }
-    }
-
     /// Sends one request. What is repeated, and with which version, is not decided here.
     async fn ask(
         &mut self,
@@ -321,7 +245,7 @@ impl Work {
         changes_the_value: bool,
     ) -> CounterEvent {
         let counter = Arc::clone(&self.counter);
-        let session = match counter.client().session().await {
+        let session = match counter.client.session().await {
             Ok(session) => session,
             Err(none) => {
                 let why = RequestFailure::from(none);
@@ -348,8 +272,8 @@ impl Work {
                     CounterRequest::Write { value, version } => {
                         counter.write(session, &handle, value, version).await
                     }
-                    // Not a request to the servers; see `lock`.
-                    CounterRequest::Lock => Ok(CounterEvent::NotDone),
+                    // Not a request to the servers; see `run`.
+                    CounterRequest::Pause { .. } => Ok(CounterEvent::Paused),
                 }
             }
         });

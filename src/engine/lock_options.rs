@@ -115,6 +115,17 @@ impl LockOptions {
     }
 }
 
+/// Returns why ZooKeeper would refuse nodes with this ACL.
+pub(crate) fn check_acl(acl: &[Acl], has_credentials: Option<bool>) -> Result<(), &'static str> {
+    if acl.is_empty() {
+        return Err("it needs an entry: ZooKeeper refuses nodes without any");
+    }
+    if has_credentials == Some(false) && acl.iter().any(Acl::needs_credentials) {
+        return Err("it is for the client's own credentials, and it has none: call `ClientBuilder::auth`");
+    }
+    Ok(())
+}
+
 impl RequestedOptions {
     /// Checks the values, and replaces options that were left open by their defaults. `path` is the one that
     /// the user has given.
@@ -138,14 +149,8 @@ impl RequestedOptions {
             return invalid("data", "it is at most 1,000,000 bytes: ZooKeeper refuses requests over 1 MiB");
         }
         let acl = self.acl.clone().unwrap_or_else(|| Arc::clone(client_acl));
-        if acl.is_empty() {
-            return invalid("acl", "it needs an entry: ZooKeeper refuses nodes without any");
-        }
-        if has_credentials == Some(false) && acl.iter().any(Acl::needs_credentials) {
-            return invalid(
-                "acl",
-                "it is for the client's own credentials, and it has none: call `ClientBuilder::auth`",
-            );
+        if let Err(reason) = check_acl(&acl, has_credentials) {
+            return invalid("acl", reason);
         }
         if self.hand_off.is_some_and(|hand_off| hand_off.max == 0 || hand_off.time.is_zero()) {
             return invalid(

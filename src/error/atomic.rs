@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::acquire::AcquireError;
 use super::cause::Cause;
 use super::request::{Error, ErrorKind};
 use crate::shown::{Quoted, debug_as_text};
@@ -42,8 +41,6 @@ use crate::shown::{Quoted, debug_as_text};
 pub enum AtomicLongError {
     /// A request failed, or was not sent. The change was not made, and will not be.
     ///
-    /// Of the kind [`Connection`](ErrorKind::Connection) also if the servers did not answer, under the mutex
-    /// of a contended counter, for the [`lock_timeout`](crate::DistributedAtomicLongBuilder::lock_timeout).
     /// Of the kind [`NoAuth`](ErrorKind::NoAuth) if this client lacks READ and WRITE on the node, or, if it
     /// is missing, CREATE on the nearest directory above it that exists.
     #[error(transparent)]
@@ -63,9 +60,7 @@ pub enum AtomicLongError {
         #[source]
         source: Cause,
     },
-    /// Others changed the counter before each try, or kept the mutex, for all of the
-    /// [`lock_timeout`](crate::DistributedAtomicLongBuilder::lock_timeout); or others kept deleting it. Time that the
-    /// servers took to answer is a [`Request`](Self::Request) that failed.
+    /// Others changed the counter before each of 30 tries, or kept deleting it.
     #[error("others kept changing the counter {path} for {waited:?}", path = Quoted(path))]
     #[non_exhaustive]
     Contended {
@@ -123,26 +118,14 @@ pub enum AtomicLongError {
         /// The counter's path.
         path: String,
     },
-    /// The mutex under which a contended counter is changed could not be acquired, for another reason than
-    /// the time that it took.
-    #[error("the counter {path} is contended, and its mutex could not be acquired", path = Quoted(path))]
-    #[non_exhaustive]
-    Mutex {
-        /// The counter's path.
-        path: String,
-        /// Why.
-        #[source]
-        source: Box<AcquireError>,
-    },
 }
 
 impl AtomicLongError {
-    /// Returns the kind of the request that failed, of the counter or its mutex; `None` if none did.
+    /// Returns the kind of the request that failed; `None` if none did.
     #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Request(error) => Some(error.kind()),
-            Self::Mutex { source, .. } => source.kind(),
             _ => None,
         }
     }
@@ -154,7 +137,6 @@ impl AtomicLongError {
         match self {
             Self::Request(error) => error.is_retryable(),
             Self::Contended { .. } => true,
-            Self::Mutex { source, .. } => source.is_retryable(),
             Self::Unknown { .. }
             | Self::Overflow { .. }
             | Self::NotACounter { .. }
@@ -173,8 +155,7 @@ impl AtomicLongError {
             | Self::Overflow { path, .. }
             | Self::NotACounter { path, .. }
             | Self::NotPersistent { path }
-            | Self::VersionsUsedUp { path }
-            | Self::Mutex { path, .. } => path,
+            | Self::VersionsUsedUp { path } => path,
         }
     }
 }
@@ -185,6 +166,5 @@ debug_as_text!(AtomicLongError: Request {
     Overflow,
     NotACounter,
     NotPersistent,
-    VersionsUsedUp,
-    Mutex
+    VersionsUsedUp
 });

@@ -185,13 +185,6 @@ impl Error {
         self
     }
 
-    /// The same for another purpose, at another path.
-    pub(crate) fn for_purpose(mut self, purpose: Purpose, path: &str) -> Self {
-        self.0.purpose = purpose;
-        path.clone_into(&mut self.0.path);
-        self
-    }
-
     /// Returns the way in which the request failed.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

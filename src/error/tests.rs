@@ -391,7 +391,6 @@ fn errors_of_transactions_name_the_path_and_are_not_to_be_sent_again() {
 #[test]
 fn errors_of_counters_name_the_path_and_say_whether_to_try_again() {
     let path = || "/stock".to_owned();
-    let mutex = AcquireError::NodeDeleted { path: "/stock/lock".to_owned(), times: 9 };
     for (error, retryable, sourced) in [
         (AtomicLongError::Contended { path: path(), waited: SOON }, true, false),
         // It may have been added.
@@ -400,7 +399,6 @@ fn errors_of_counters_name_the_path_and_say_whether_to_try_again() {
         (AtomicLongError::NotACounter { path: path(), bytes: 3 }, false, false),
         (AtomicLongError::NotPersistent { path: path() }, false, false),
         (AtomicLongError::VersionsUsedUp { path: path() }, false, false),
-        (AtomicLongError::Mutex { path: path(), source: Box::new(mutex) }, true, true),
     ] {
         assert!(error.to_string().contains("\"/stock\""), "{error}");
         assert_eq!((error.path(), error.is_retryable()), ("/stock", retryable), "{error}");

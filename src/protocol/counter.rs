@@ -4,8 +4,8 @@
 //! version one commits at most. A write without an answer is sent again **with the same version**: the answer
 //! to that settles both (docs/protocol.md#counter-writes).
 
-/// Tries without the mutex. Each lost one costs two requests; the mutex costs three and a wait.
-const OPTIMISTIC_TRIES: u32 = 5;
+/// How many tries that others came before end a change: with the pauses between them, after about ten seconds.
+const MOST_TRIES: u32 = 30;
 
 /// How often the directory above is made before the change is given up.
 const DIRECTORY_TRIES: u32 = 10;
@@ -88,8 +88,10 @@ pub(crate) enum CounterRequest {
         value: i64,
         version: i32,
     },
-    /// Acquires the mutex under which it is tried again.
-    Lock,
+    /// Waits before another try, after so many that others came before.
+    Pause {
+        tries: u32,
+    },
 }
 
 /// What came of a request.
@@ -111,7 +113,8 @@ pub(crate) enum CounterEvent {
     },
     BadVersion,
     NoNode,
-    Locked,
+    /// The pause is over.
+    Paused,
     /// No answer: done or not done.
     Lost,
     /// Not done; to be asked again.
@@ -120,8 +123,6 @@ pub(crate) enum CounterEvent {
     Failed {
         lost: bool,
     },
-    /// The time for the tries under the mutex is over.
-    OutOfTime,
 }
 
 /// What to do next.
@@ -149,8 +150,6 @@ pub(crate) enum CounterOutcome {
     Unknown,
     /// Not written: others changed the counter before each try.
     Contended,
-    /// Not written: the time for the tries under the mutex is over.
-    OutOfTime,
     /// Not written: the last request failed.
     Failed,
 }
@@ -174,7 +173,6 @@ pub(crate) struct Changing {
     /// never will be.
     in_doubt: bool,
     tries: u32,
-    locked: bool,
 }
 
 impl Changing {
@@ -184,7 +182,7 @@ impl Changing {
             Change::Initialize(value) => CounterRequest::Create { value },
             _ => CounterRequest::Read { sync: false },
         };
-        let changing = Self { change, request, write: None, in_doubt: false, tries: 0, locked: false };
+        let changing = Self { change, request, write: None, in_doubt: false, tries: 0 };
         (changing, CounterStep::Do(request))
     }
 
@@ -203,11 +201,6 @@ impl Changing {
         matches!(self.change, Change::Reserve(_))
     }
 
-    /// Returns whether it has the mutex and begins another try.
-    pub(crate) fn begins_under_mutex(&self) -> bool {
-        self.locked && !self.in_doubt && matches!(self.request, CounterRequest::Read { .. })
-    }
-
     /// Takes what came of the last request. Returns what to do next.
     pub(crate) fn on(&mut self, event: CounterEvent) -> CounterStep {
         match event {
@@ -223,11 +216,7 @@ impl Changing {
                 let unknown = self.is_in_doubt();
                 finish(if unknown { CounterOutcome::Unknown } else { CounterOutcome::Failed })
             }
-            CounterEvent::OutOfTime => finish(CounterOutcome::OutOfTime),
-            CounterEvent::Locked => {
-                self.locked = true;
-                self.ask(CounterRequest::Read { sync: false })
-            }
+            CounterEvent::Paused => self.ask(CounterRequest::Read { sync: false }),
             CounterEvent::Read(seen) if self.in_doubt => self.judge(seen),
             CounterEvent::Unusable(_) if self.in_doubt => finish(CounterOutcome::Unknown),
             CounterEvent::Read(seen) => self.decide(seen),
@@ -262,7 +251,7 @@ impl Changing {
         match self.request {
             CounterRequest::Write { .. } => true,
             CounterRequest::Create { .. } => matches!(self.change, Change::Initialize(_)),
-            CounterRequest::Read { .. } | CounterRequest::MakeParents | CounterRequest::Lock => false,
+            CounterRequest::Read { .. } | CounterRequest::MakeParents | CounterRequest::Pause { .. } => false,
         }
     }
 
@@ -392,10 +381,10 @@ impl Changing {
     fn next_try(&mut self) -> CounterStep {
         (self.in_doubt, self.write) = (false, None);
         self.tries = self.tries.saturating_add(1);
-        if !self.locked && self.tries >= OPTIMISTIC_TRIES {
-            return self.ask(CounterRequest::Lock);
+        if self.tries >= MOST_TRIES {
+            return finish(CounterOutcome::Contended);
         }
-        self.ask(CounterRequest::Read { sync: false })
+        self.ask(CounterRequest::Pause { tries: self.tries })
     }
 }
 
@@ -420,6 +409,8 @@ mod tests {
 
     const READ: CounterRequest = CounterRequest::Read { sync: false };
     const SYNC: CounterRequest = CounterRequest::Read { sync: true };
+    /// After the first try that is lost.
+    const PAUSE: CounterRequest = CounterRequest::Pause { tries: 1 };
 
     fn seen(value: i64, version: i32) -> CounterEvent {
         CounterEvent::Read(Some(Seen { value, version, czxid: 7 }))
@@ -480,7 +471,7 @@ mod tests {
         let judged = |change, event| after(change, &[&lost[..], &[(SYNC, event)]].concat());
         assert_eq!(judged(Change::Add(1), seen(11, 4)), finish(CounterOutcome::Unknown));
         // Another has made version 4 of version 3, so this one has not and never will.
-        assert_eq!(judged(Change::Add(1), seen(12, 4)), CounterStep::Do(READ));
+        assert_eq!(judged(Change::Add(1), seen(12, 4)), CounterStep::Do(PAUSE));
         assert_eq!(judged(Change::Add(1), seen(12, 5)), finish(CounterOutcome::Unknown));
         let set = |event| judged(Change::Set(11), event);
         assert_eq!(set(seen(11, 4)), finish(CounterOutcome::Done(true)), "this write or another one");
@@ -525,6 +516,7 @@ mod tests {
                     (READ, seen(10, 3)),
                     (write(11, 3), CounterEvent::Lost),
                     (write(11, 3), CounterEvent::BadVersion),
+                    (PAUSE, CounterEvent::Paused),
                     (READ, seen(11, 4)),
                     (write(12, 4), WRITTEN),
                 ]
@@ -553,35 +545,23 @@ mod tests {
         );
         assert_eq!(
             after(Change::Reserve(1), &[(READ, seen(10, 3)), (write(11, 3), other)]),
-            CounterStep::Do(READ)
+            CounterStep::Do(PAUSE)
         );
     }
 
     #[test]
-    fn five_lost_tries_are_followed_by_the_mutex() {
-        let lost = [(READ, seen(10, 3)), (write(11, 3), CounterEvent::BadVersion)];
-        let five = lost.repeat(5);
-        assert_eq!(after(Change::Add(1), &five), CounterStep::Do(CounterRequest::Lock));
-        assert_eq!(after(Change::Add(1), &lost.repeat(4)), CounterStep::Do(READ));
-        // From then on the time limits the tries.
-        let more = [&five[..], &[(CounterRequest::Lock, CounterEvent::Locked)], &lost.repeat(50)].concat();
-        assert_eq!(after(Change::Add(1), &more), CounterStep::Do(READ));
-        let late = [&more[..], &[(READ, CounterEvent::OutOfTime)]].concat();
-        assert_eq!(after(Change::Add(1), &late), finish(CounterOutcome::OutOfTime));
-    }
-
-    /// Where it may end by its time: nothing is on its way.
-    #[test]
-    fn each_try_under_the_mutex_begins_with_a_read() {
-        let (mut changing, _) = Changing::new(Change::Add(1));
-        assert!(!changing.begins_under_mutex(), "it has no mutex");
-        changing.on(CounterEvent::Locked);
-        assert!(changing.begins_under_mutex());
-        changing.on(seen(10, 3));
-        assert!(!changing.begins_under_mutex(), "it writes");
-        changing.on(CounterEvent::Lost);
-        changing.on(CounterEvent::BadVersion);
-        assert!(!changing.begins_under_mutex(), "what became of its write is not known yet");
+    fn tries_that_others_come_before_are_bounded() {
+        let lost = |tries: std::ops::Range<u32>| -> Vec<_> {
+            let lost = |tries| {
+                let pause = CounterRequest::Pause { tries };
+                [(READ, seen(10, 3)), (write(11, 3), CounterEvent::BadVersion), (pause, CounterEvent::Paused)]
+            };
+            tries.flat_map(lost).collect()
+        };
+        assert_eq!(after(Change::Add(1), &lost(1..MOST_TRIES)), CounterStep::Do(READ));
+        let mut all = lost(1..MOST_TRIES + 1);
+        all.pop();
+        assert_eq!(after(Change::Add(1), &all), finish(CounterOutcome::Contended));
     }
 
     #[test]

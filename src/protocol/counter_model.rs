@@ -186,7 +186,7 @@ impl<'a> World<'a> {
                     CounterEvent::Written { czxid: node.czxid }
                 }
             },
-            CounterRequest::Read { .. } | CounterRequest::Lock => panic!("{request:?} is no write"),
+            CounterRequest::Read { .. } | CounterRequest::Pause { .. } => panic!("{request:?} is no write"),
         }
     }
 
@@ -206,10 +206,7 @@ impl<'a> World<'a> {
     fn step(&mut self, p: usize) {
         let Process { call, request, .. } = self.processes[p];
         let event = match self.choices.next() {
-            _ if self.processes[p].changing.begins_under_mutex() && self.choices.chance(20) => {
-                CounterEvent::OutOfTime
-            }
-            _ if request == CounterRequest::Lock => CounterEvent::Locked,
+            _ if matches!(request, CounterRequest::Pause { .. }) => CounterEvent::Paused,
             0..30 => CounterEvent::Lost,
             30..60 if self.rules.late => {
                 self.fly(call, request);
@@ -276,7 +273,7 @@ impl<'a> World<'a> {
                 // A caller leaves; what it has sent may still arrive.
                 let p = self.choices.below(PROCESSES);
                 let Process { call, request, .. } = self.processes[p];
-                if request != CounterRequest::Lock {
+                if !matches!(request, CounterRequest::Pause { .. }) {
                     self.fly(call, request);
                 }
                 self.processes[p] = self.begin();
@@ -379,7 +376,7 @@ impl<'a> World<'a> {
             }
             // With a node for each of two, both may have been written.
             (_, CounterOutcome::Unknown) => assert!(self.rules.deleted || made.len() <= 1, "{}", what()),
-            (_, CounterOutcome::Contended | CounterOutcome::OutOfTime | CounterOutcome::Failed) => {
+            (_, CounterOutcome::Contended | CounterOutcome::Failed) => {
                 assert!(made.is_empty(), "{}", what());
             }
             _ => panic!("{}", what()),

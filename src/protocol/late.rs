@@ -1,7 +1,7 @@
 //! What a call may say that ends without a grant: that others were in the way, or that no server answered
 //! (docs/protocol.md#live-contender). Pure.
 //!
-//! Locks, permits, multi-locks and counters note here what they have seen and what they wait for, and none of
+//! Locks, permits and multi-locks note here what they have seen and what they wait for, and none of
 //! them decides by itself.
 
 use std::fmt;
@@ -46,8 +46,6 @@ pub(crate) enum WaitsFor {
     Leases,
     /// The transaction by which permits are taken.
     Permits,
-    /// The read or the write of a counter.
-    Counter,
 }
 
 impl fmt::Display for WaitsFor {
@@ -66,7 +64,6 @@ impl fmt::Display for WaitsFor {
             Self::Leases => "no answer to the question how many permits are free",
             Self::Permits => "no answer to the transaction that takes the permits",
             Self::Renewal => "no confirmation that the servers keep the session",
-            Self::Counter => "no answer to the read or the write of the counter",
         })
     }
 }
@@ -150,7 +147,7 @@ mod tests {
     #[test]
     fn only_what_was_seen_is_busy() {
         for if_busy in [IfBusy::Wait, IfBusy::Fail] {
-            for waits_for in [WaitsFor::Session, WaitsFor::List, WaitsFor::Deletion, WaitsFor::Counter] {
+            for waits_for in [WaitsFor::Session, WaitsFor::List, WaitsFor::Deletion] {
                 let late = after(None, waits_for).late(if_busy, || None);
                 assert_eq!(late, Late::NoAnswer(waits_for));
             }

@@ -49,7 +49,7 @@ public final class Counters {
         System.exit(0);
     }
 
-    /** With the mutex that ours has by default. */
+    /** With a mutex, so that Java's processes take turns among themselves. */
     private static DistributedAtomicLong counter(CuratorFramework client, String path) {
         PromotedToLock mutex = PromotedToLock.builder()
                 .lockPath(path + "-lock")

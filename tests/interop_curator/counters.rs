@@ -1,4 +1,4 @@
-//! Our counters and Curator's: both count at once, under the same mutex, while both are killed.
+//! Our counters and Curator's: both count at once, Curator's under a mutex, while both are killed.
 //!
 //! A worker is told, as the workers of the pairings are, the servers, the session timeout, the path, the
 //! directory of the journal and its name. Until its stdin ends it repeats: take a number from the counter
@@ -18,7 +18,6 @@ use test_support::{Cut, Proxy, SOON, poll_until, shared_standalone, unique_path}
 use zookeeper_recipes::{AtomicLongError, CachedAtomicLong, Client, DistributedAtomicLong, RetryPolicy};
 
 use crate::interop::journal::{Journal, Tail, create, records, until};
-use crate::interop::outside::children;
 use crate::interop::{Failure, Outcome, WORK_LIMIT, block_on, connect};
 use crate::java;
 
@@ -73,10 +72,7 @@ fn work(servers: &str, session: &str, path: &str, dir: &Path, name: &str) -> Out
                 Err(e) => return Err(e.into()),
             }
         };
-        let counter = |which: &str| {
-            let builder = DistributedAtomicLong::builder(&client, format!("{path}/{which}"));
-            builder.lock_timeout(Duration::from_secs(60)).build()
-        };
+        let counter = |which: &str| DistributedAtomicLong::new(&client, format!("{path}/{which}"));
         let (ids, sum) = (counter("ids")?, counter("sum")?);
         let cached: CachedAtomicLong = ids.cached(3)?;
         let mut round = 0;
@@ -169,14 +165,6 @@ pub(crate) fn numbers_and_sums(peer: &CuratorPeer) -> Outcome {
     });
     if let Err(e) = verdict {
         return Err(format!("{e}\nthe journal is kept in {}", dir.keep().display()).into());
-    }
-    // The servers end the sessions of the dead.
-    for which in ["ids-lock", "sum-lock"] {
-        let path = format!("{}/{which}", start.path);
-        poll_until("the mutex to be free", SOON, || match block_on(children(&servers, &path)) {
-            Ok(nodes) => nodes.is_empty().then_some(Ok(())),
-            Err(e) => Some(Err(e)),
-        })??;
     }
     Ok(())
 }
