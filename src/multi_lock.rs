@@ -32,10 +32,8 @@ const MAX_MEMBERS: usize = 1_000;
 /// Any mix of mutexes, fair locks, read locks and write locks of one client. It is Curator's class of that
 /// name, with one deadline for all members, and with nothing kept after an error.
 ///
-/// Members that are free are acquired together, by one transaction for up to 100 of them: 2 requests,
-/// whatever their number (3 with ZooKeeper 3.8.0, which does not return when the nodes of
-/// a transaction were created). Where a member is busy, those behind it are acquired after it. A release
-/// takes a request for each member; they are sent together.
+/// Members are acquired one after the other, each as a lock by itself. A release takes a request for each
+/// member; they are sent together.
 ///
 /// # No deadlock
 /// The members are acquired in the order of their paths, whatever order they are given in. So multi-locks do

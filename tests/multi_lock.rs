@@ -5,9 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use test_support::in_process::{
-    Barrier, calm, connect, connect_for, queue_at, session, start_empty, timed_out, until,
-};
+use test_support::in_process::{calm, connect_for, queue_at, session, start_empty, timed_out, until};
 use test_support::{Random, SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
@@ -17,8 +15,6 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{Match, Op, Server, ServerError};
 
-/// The error code of a server that is too busy.
-const THROTTLED: i32 = -127;
 const A: &str = "/multi/a";
 const B: &str = "/multi/b";
 const C: &str = "/multi/c";
@@ -165,10 +161,8 @@ async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
     drop(held);
     other.flush(SOON).await.unwrap();
     client.flush(SOON).await.unwrap();
-    for op in [Op::Create, Op::Multi] {
-        let refused = Match::op(op).path_prefix(format!("{B}/"));
-        server.fail(refused.always(), ServerError::NoAuth.code());
-    }
+    let refused = Match::op(Op::Create).path_prefix(format!("{B}/"));
+    server.fail(refused.always(), ServerError::NoAuth.code());
     let before = server.log().len();
     let error = within("the refusal", multi(&client, &[A, B, C]).lock()).await.unwrap_err();
     assert_eq!((error.kind(), error.path()), (Some(ErrorKind::NoAuth), B), "{error}");
@@ -279,96 +273,6 @@ async fn it_goes_behind_those_of_its_client_that_wait_for_a_place() {
     within("the release", guard.release()).await.unwrap();
 }
 
-/// One that came before it makes the directory, and is the first in it.
-#[tokio::test]
-async fn it_goes_behind_one_of_its_client_that_has_not_created_yet() {
-    let server = start_empty();
-    // It gives the connection up on which the directory is not made, soon.
-    let client = connect(&server).await;
-    server.create(A, "").unwrap();
-    let gate = server.hold_request(Match::op(Op::Create).path(B));
-    let first = tokio::spawn(InterProcessMutex::new(&client, B).unwrap().lock());
-    within("the directory", gate.wait_hit()).await;
-    let attempt = tokio::spawn(multi(&client, &[A, B]).lock());
-    until(&server, "the first member", |view| view.children(A).len() == 1).await;
-    gate.release();
-    let guard = within("the one before it", first).await.unwrap().unwrap();
-    let second = guard.node();
-    until(&server, "the wait", move |view| view.watches_on(&second).len() == 1).await;
-    assert!(!attempt.is_finished());
-    guard.release().await.unwrap();
-    drop(within("all members", attempt).await.unwrap().unwrap());
-    client.flush(SOON).await.unwrap();
-    assert_empty(&server);
-}
-
-/// Several of its client came before it: each may create after the one before it, and it after all, although
-/// the session has room for its transaction before.
-#[tokio::test]
-async fn it_goes_behind_those_of_its_client_that_wait_for_their_turn() {
-    let server = start_empty();
-    let client = calm(&server).await;
-    [A, B].iter().for_each(|path| server.create(path, "").unwrap());
-    let barrier = Barrier::new(&client).await;
-    // As many creates as may be unanswered.
-    let gate = server.hold_reply(Match::op(Op::Create).path_prefix("/fill/"));
-    let mut fill = JoinSet::new();
-    for index in 0..64 {
-        server.create(&format!("/fill/{index}"), "").unwrap();
-        fill.spawn(InterProcessMutex::new(&client, format!("/fill/{index}")).unwrap().lock());
-    }
-    within("the creates", gate.wait_hit()).await;
-    barrier.pass().await;
-    let single = InterProcessMutex::new(&client, B).unwrap();
-    let mut before = Vec::new();
-    for _ in 0..5 {
-        before.push(tokio::spawn(single.lock()));
-        barrier.pass().await;
-    }
-    let attempt = tokio::spawn(multi(&client, &[A, B]).lock());
-    barrier.pass().await;
-    assert_eq!(queue_at(&server, B), [""; 0]);
-    gate.release();
-    for waits in before {
-        let guard = within("one before it", waits).await.unwrap().unwrap();
-        assert!(!attempt.is_finished(), "one was overtaken");
-        guard.release().await.unwrap();
-    }
-    drop(within("all members", attempt).await.unwrap().unwrap());
-    while let Some(done) = within("the others", fill.join_next()).await {
-        drop(done.unwrap().unwrap());
-    }
-}
-
-/// In the next session, too, none of this client is overtaken by it.
-#[tokio::test]
-async fn it_goes_behind_those_of_its_client_that_came_before_it_in_an_earlier_session() {
-    let server = start_empty();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let held = hold_one(&other, B).await;
-    let single = InterProcessMutex::new(&client, B).unwrap();
-    let mut waits = JoinSet::new();
-    for index in 2..22 {
-        waits.spawn(single.lock());
-        until(&server, "its node", move |view| view.children(B).len() == index).await;
-    }
-    let attempt = tokio::spawn(multi(&client, &[A, B]).lock());
-    until(&server, "its node", |view| view.children(B).len() == 22).await;
-    assert!(server.expire_session(session(&client)));
-    until(&server, "all nodes", |view| view.children(B).len() == 22 && view.children(A).len() == 1).await;
-    held.release().await.unwrap();
-    let singles = async {
-        while let Some(done) = waits.join_next().await {
-            assert!(!attempt.is_finished(), "it was overtaken");
-            done.unwrap().unwrap().release().await.unwrap();
-        }
-    };
-    within("those before it", singles).await;
-    drop(within("all members", attempt).await.unwrap().unwrap());
-    client.flush(SOON).await.unwrap();
-    assert_empty(&server);
-}
-
 #[tokio::test]
 async fn the_loss_of_one_is_the_loss_of_all() {
     let server = start_empty();
@@ -441,32 +345,6 @@ async fn a_transaction_is_too_large_with_the_checks_of_all_members() {
     let error = within("the refusal", write(900_000).commit()).await.unwrap_err();
     assert!(matches!(error, TransactionError::TooLarge { bytes: 1_060_000.., .. }), "{error}");
     within("the commit", write(800_000).commit()).await.unwrap();
-    guard.release().await.unwrap();
-}
-
-/// A member that was created with the others and given back has had its place, and is not refused one.
-#[tokio::test]
-async fn a_fair_member_that_is_full_of_its_own_deletion_is_waited_for() {
-    let server = start_empty();
-    [A, B, C].iter().for_each(|path| server.create(path, "").unwrap());
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let held = hold_one(&other, B).await;
-    let (a, b) = (InterProcessMutex::new(&client, A).unwrap(), InterProcessMutex::new(&client, B).unwrap());
-    let c = InterProcessFairLock::builder(&client, C).max_waiters(1).build().unwrap();
-    let multi = InterProcessMultiLock::new(&[&a, &b, &c]).unwrap();
-    let id = session(&client);
-    let barrier = Barrier::new(&client).await;
-    // Its deletion is put off by a busy server.
-    let _busy = server.fail(Match::op(Op::Delete).session(id).always(), THROTTLED);
-    let waiting = tokio::spawn(multi.lock());
-    let node = held.node();
-    until(&server, "the wait", move |view| view.watches_on(&node).contains(&id)).await;
-    held.release().await.unwrap();
-    // The second member is held, and the third asked for, when the client has done what it can.
-    barrier.pass().await;
-    assert_eq!(queue_at(&server, C).len(), 1);
-    server.clear_faults();
-    let guard = within("all members", waiting).await.unwrap().unwrap();
     guard.release().await.unwrap();
 }
 

@@ -44,10 +44,8 @@ use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::log;
 use crate::session::note::How;
-use crate::session::running::Running;
 use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
-use crate::session::zk_session::Session;
 
 /// How long a try or an upgrade waits behind nodes that their owners may only keep: for two flights, and their
 /// attention.
@@ -57,10 +55,11 @@ pub(super) const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
 ///
 /// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular runtime.
 pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Pending {
-    start_as(path_lock, ask, path_lock.client().cleanup().number(), None)
+    start_as(path_lock, ask, path_lock.client().cleanup().number())
 }
 
-pub(super) fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64, begun: Option<Begun>) -> Pending {
+/// The same with this number.
+pub(super) fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64) -> Pending {
     let (reply, granted) = oneshot::channel();
     let (cancel, cancelled) = oneshot::channel();
     let (progress, seen) = ProgressSender::new();
@@ -72,88 +71,8 @@ pub(super) fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64, begun: 
         progress,
         reply: Some(reply),
     };
-    let begun = begun.map(Box::new);
-    path_lock.client().spawn(attempt.run(begun, cancelled));
+    path_lock.client().spawn(attempt.run(cancelled));
     Pending::new(Arc::clone(path_lock), granted, seen, cancel, number)
-}
-
-/// Goes on with an attempt whose node was created together with those of other locks.
-pub(super) fn resume(begun: Begun, ask: Ask) -> Pending {
-    let (path_lock, number) = (Arc::clone(&begun.path_lock), begun.number);
-    start_as(&path_lock, ask, number, Some(begun))
-}
-
-/// The beginning of an attempt: its place, and what is known of its node. If it is dropped, the node is left
-/// to cleanup.
-#[derive(Debug)]
-pub(super) struct Begun {
-    path_lock: Arc<PathLock>,
-    session: Arc<Session>,
-    number: u64,
-    kind: Kind,
-    place: Arc<Place>,
-    /// `None` once an attempt has gone on with it.
-    state: Option<Box<(Acquiring, AcquireStep)>>,
-    /// Counts the attempt in its session.
-    _running: Arc<Running>,
-}
-
-impl Begun {
-    /// Begins the attempt of a create that was sent for it, with this result.
-    pub(super) fn new(
-        seat: Seat<'_>,
-        place: Arc<Place>,
-        if_busy: IfBusy,
-        created: AcquireEvent,
-        running: Arc<Running>,
-    ) -> Self {
-        let Seat { path_lock, session, number, kind } = seat;
-        let (mut acquiring, _) = begin(seat, if_busy);
-        let waitable = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
-        let step = acquiring.on(created, &waitable);
-        leave_to_cleanup(seat, &place, acquiring.take_orphans());
-        Self {
-            path_lock: Arc::clone(path_lock),
-            session: Arc::clone(session),
-            number,
-            kind,
-            place,
-            state: Some(Box::new((acquiring, step))),
-            _running: running,
-        }
-    }
-
-    fn seat(&self) -> Seat<'_> {
-        let Self { path_lock, session, number, kind, .. } = self;
-        Seat { path_lock, session, number: *number, kind: *kind }
-    }
-
-    /// Returns whether its node is first in the queue, so that nothing but a valid lease is waited for.
-    pub(super) fn is_first(&self) -> bool {
-        let step = self.state.as_deref().map(|(_, step)| step);
-        matches!(step, Some(AcquireStep::Finish(AcquireOutcome::Granted { .. })))
-    }
-
-    /// Waits until its session ends.
-    pub(super) async fn when_over(&self) {
-        self.session.ended().await;
-    }
-
-    /// Returns whether its session has ended, and its node with it.
-    pub(super) fn is_over(&self) -> bool {
-        self.session.end_reason().is_some()
-    }
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        if let Some(state) = self.state.take() {
-            let (acquiring, step) = *state;
-            self.place.set_live(false);
-            self.path_lock.queue().with(|queue| queue.leave(self.number));
-            leave_to_cleanup(self.seat(), &self.place, acquiring.leave(step));
-        }
-    }
 }
 
 /// Returns the state machine of an attempt in one session, and its first step.
@@ -192,8 +111,7 @@ struct InSession<'a> {
     refusals: watch::Receiver<u64>,
     /// The node of the last request, for the error if it is refused.
     subject: Subject,
-    /// Whether it has waited for another contender, or was begun together with other locks, which are looked at
-    /// together.
+    /// Whether it has waited for another contender.
     waited: bool,
     /// Whether it has waited for another contender, which is told once.
     queued: bool,
@@ -228,22 +146,18 @@ impl Attempt {
     #[expect(clippy::manual_async_fn, reason = "each of many that wait would have its arguments twice")]
     fn run(
         mut self,
-        begun: Option<Box<Begun>>,
         cancelled: oneshot::Receiver<Ticket>,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         async move {
             let mut stop = Stop::new(self.ask.budget, cancelled);
             stop.ask_before(self.ask.budget, &self.path_lock);
-            let place = match &begun {
-                Some(begun) => Arc::clone(&begun.place),
-                None => match self.place(&mut stop).await {
-                    Ok(place) => place,
-                    // Nothing has been sent, so there is nothing to clean up.
-                    Err(end) => return drop(self.tell(end)),
-                },
+            let place = match self.place(&mut stop).await {
+                Ok(place) => place,
+                // Nothing has been sent, so there is nothing to clean up.
+                Err(end) => return drop(self.tell(end)),
             };
             // On the heap only from here on, because many attempts may be waiting for a place.
-            Box::pin(self.contend(&place, begun, &mut stop)).await;
+            Box::pin(self.contend(&place, &mut stop)).await;
         }
     }
 
@@ -272,18 +186,13 @@ impl Attempt {
 
     /// Contends in one session after the other until the caller has its result or leaves: an attempt whose
     /// session ends starts again in the next one (docs/protocol.md#session-end).
-    async fn contend(&mut self, place: &Arc<Place>, begun: Option<Box<Begun>>, stop: &mut Stop) {
+    async fn contend(&mut self, place: &Arc<Place>, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
         let _arrived = Arrived { path_lock: &path_lock, number: self.number };
         if self.ask.admission == Admission::Again {
             // The attempt that it goes on for was ahead of those that arrived later, and stays that in the next
             // session, whichever of them hears of it first.
             path_lock.queue().with(|queue| queue.claim_turn(self.number));
-        }
-        if let Some(mut begun) = begun {
-            let state = begun.state.take();
-            // On the heap, so that it costs other attempts, which may be thousands, nothing.
-            Box::pin(self.contend_in(begun.seat(), place, stop, state)).await;
         }
         while self.reply.is_some() {
             // The contenders that were ahead in an earlier session may be gone.
@@ -306,21 +215,14 @@ impl Attempt {
             place.set_live(true);
             let seat =
                 Seat { path_lock: &path_lock, session: &session, number: self.number, kind: self.ask.kind };
-            self.contend_in(seat, place, stop, None).await;
+            self.contend_in(seat, place, stop).await;
         }
     }
 
-    /// Contends in one session, from a beginning that was made for it or from the first step, and leaves it.
-    async fn contend_in(
-        &mut self,
-        seat: Seat<'_>,
-        place: &Arc<Place>,
-        stop: &mut Stop,
-        begun: Option<Box<(Acquiring, AcquireStep)>>,
-    ) {
+    /// Contends in one session, and leaves it.
+    async fn contend_in(&mut self, seat: Seat<'_>, place: &Arc<Place>, stop: &mut Stop) {
         let _counted = seat.session.begin_work();
-        let is_begun = begun.is_some();
-        let (acquiring, mut step) = begun.map_or_else(|| begin(seat, self.if_busy()), |begun| *begun);
+        let (acquiring, mut step) = begin(seat, self.if_busy());
         let mut here = InSession {
             seat,
             place,
@@ -330,15 +232,13 @@ impl Attempt {
             left: Orphans::default(),
             refusals: seat.session.refusals(),
             subject: Subject::Directory,
-            waited: is_begun,
+            waited: false,
             queued: false,
             how: How::default(),
             failing_since: Instant::now(),
             kept: None,
         };
-        // What began it has looked.
-        let looked = if is_begun { Ok(None) } else { self.look_first(&mut here).await };
-        let end = match looked {
+        let end = match self.look_first(&mut here).await {
             Ok(kept) => {
                 if let Some(ahead) = kept {
                     // Its node is the sign that makes their owners give them up, which it waits for shortly

@@ -21,7 +21,7 @@ mod lists;
 pub(crate) mod lock_options;
 pub(crate) mod look;
 pub(crate) mod multi;
-mod multi_requests;
+mod multi_look;
 mod node_contender;
 pub(crate) mod observe;
 pub(crate) mod once;

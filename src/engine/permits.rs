@@ -254,7 +254,7 @@ impl PermitsAttempt {
         // The lease is counted from the grant of the permits.
         let ask = Ask { budget, admission, lease: None, ..self.ask };
         match self.in_order.next() {
-            Some(number) => attempt::start_as(&self.path_lock, ask, number, None),
+            Some(number) => attempt::start_as(&self.path_lock, ask, number),
             None => attempt::start(&self.path_lock, ask),
         }
     }

@@ -57,11 +57,6 @@ impl Stop {
         (&mut self.cancelled).await.ok()
     }
 
-    /// Returns the ticket if the caller has left. Nothing else must be called after that.
-    pub(super) fn caller_gone_now(&mut self) -> Option<Ticket> {
-        self.cancelled.try_recv().ok()
-    }
-
     /// Waits until the attempt has to stop. Must not be called again after that.
     pub(super) async fn wait(&mut self) -> Stopped {
         let deadline = async {

@@ -336,21 +336,22 @@ impl Acquiring {
         }
     }
 
-    /// Ends the attempt in this session, after `step`, which need not have been carried out. If a create is
-    /// under way, its event has to be handled first. Returns the orphans.
-    pub(crate) fn leave(mut self, step: AcquireStep) -> Orphans {
-        let mut all = self.leave_all();
-        all.extend(step.into_orphans());
-        all
-    }
-
-    /// Like [`leave`](Self::leave), when there is no step.
+    /// Ends the attempt in this session. If a create is under way, its event has to be handled first. Returns the
+    /// orphans, but for those of a step that is not carried out ([`AcquireStep::into_orphans`]).
     pub(crate) fn leave_all(&mut self) -> Orphans {
         let mut all = Orphans {
             names: std::mem::take(&mut self.orphans),
             ids: std::mem::take(&mut self.unknown_creates),
         };
         all.names.extend(self.node.take().map(|node| node.name));
+        all
+    }
+
+    /// The same after `step`, which is not carried out.
+    #[cfg(test)]
+    pub(crate) fn leave(mut self, step: AcquireStep) -> Orphans {
+        let mut all = self.leave_all();
+        all.extend(step.into_orphans());
         all
     }
 

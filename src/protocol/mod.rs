@@ -14,7 +14,6 @@ pub(crate) mod late;
 pub(crate) mod lease;
 pub(crate) mod local_queue;
 pub(crate) mod moment;
-pub(crate) mod multi;
 pub(crate) mod node_name;
 pub(crate) mod once;
 pub(crate) mod permits;

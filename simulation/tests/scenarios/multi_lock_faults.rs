@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use simulation::scenario::tokio;
 use test_support::in_process::{
-    Acquired, HOUR, calm, connect_as, eager, queue_at, session, start_empty, until,
+    Acquired, calm, connect_as, eager, queue_at, session, start_empty, until,
 };
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, Contention, ErrorKind, InterProcessMultiLock, InterProcessMutex,
-    LeaseMargin, LockGuard, MultiLockGuard, RetryPolicy, TryLockError,
+    AcquireError, Client, ConnectionState, ErrorKind, InterProcessMultiLock, InterProcessMutex, LockGuard,
+    MultiLockGuard, RetryPolicy, TryLockError,
 };
-use zookeeper_test_server::{Cut, Gate, Loss, Match, Op, Server, ServerError, View};
+use zookeeper_test_server::{Cut, Gate, Loss, Match, Op, Server, View};
 
 const PATHS: [&str; 4] = ["/multi/a", "/multi/b", "/multi/c", "/multi/d"];
 const B: &str = PATHS[1];
@@ -23,54 +23,46 @@ const B: &str = PATHS[1];
 /// Where the multi-lock is when it is struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
-    /// The transaction that creates all nodes has arrived and is not applied.
-    MultiArrived,
+    /// The first is held; the create of the second has arrived and is not applied.
+    CreateArrived,
     /// It is applied and not answered.
-    MultiApplied,
-    /// The read of the queues has arrived and is not answered; the nodes exist.
-    ReadArrived,
-    /// The read of the queues is held on its way back.
-    ReadAnswered,
-    /// The nodes are being asked when they were created.
-    StatsArrived,
-    StatsAnswered,
-    /// The directories are missing and about to be made.
+    CreateApplied,
+    /// The list of the second has arrived and is not answered.
+    ListArrived,
+    /// It is held on its way back.
+    ListAnswered,
+    /// The directory of the second is missing and about to be made.
     ParentsArrived,
     ParentsApplied,
-    /// The second transaction, in the directories that were just made.
-    MultiInNewDirectories,
+    /// The second create, in the directory that was just made.
+    CreateInNewDirectory,
     /// The first member is busy.
     WaitingForFirst,
     /// The first is held, and the second is busy: the watch is not set.
     WatchArrived,
     /// The same, and it waits.
     WaitingForSecond,
-    /// The second is held; the rest is being looked at.
-    LookingAtRest,
-    /// The deletions of what was created behind the busy one are not answered.
-    GivingBack,
-    /// There is no connection at the moment; the transaction waits to be sent.
+    /// The second was waited for and is held; the third is being created.
+    CreatingThird,
+    /// There is no connection at the moment; the create waits to be sent.
     Disconnected,
     /// There is no session at the moment.
     WithoutSession,
 }
 
 impl Point {
-    const ALL: [Self; 16] = [
-        Self::MultiArrived,
-        Self::MultiApplied,
-        Self::ReadArrived,
-        Self::ReadAnswered,
-        Self::StatsArrived,
-        Self::StatsAnswered,
+    const ALL: [Self; 13] = [
+        Self::CreateArrived,
+        Self::CreateApplied,
+        Self::ListArrived,
+        Self::ListAnswered,
         Self::ParentsArrived,
         Self::ParentsApplied,
-        Self::MultiInNewDirectories,
+        Self::CreateInNewDirectory,
         Self::WaitingForFirst,
         Self::WatchArrived,
         Self::WaitingForSecond,
-        Self::LookingAtRest,
-        Self::GivingBack,
+        Self::CreatingThird,
         Self::Disconnected,
         Self::WithoutSession,
     ];
@@ -82,8 +74,8 @@ impl Point {
     /// Returns the member that is busy at this point.
     fn busy(self) -> Option<&'static str> {
         match self {
-            Self::WaitingForFirst | Self::GivingBack => Some(PATHS[0]),
-            Self::WatchArrived | Self::WaitingForSecond | Self::LookingAtRest => Some(B),
+            Self::WaitingForFirst => Some(PATHS[0]),
+            Self::WatchArrived | Self::WaitingForSecond | Self::CreatingThird => Some(B),
             _ => None,
         }
     }
@@ -104,7 +96,7 @@ impl Scene {
     async fn set(point: Point) -> Self {
         let server = start_empty();
         let makes_directories =
-            matches!(point, Point::ParentsArrived | Point::ParentsApplied | Point::MultiInNewDirectories);
+            matches!(point, Point::ParentsArrived | Point::ParentsApplied | Point::CreateInNewDirectory);
         for path in PATHS.iter().filter(|_| !makes_directories) {
             server.create(path, "").unwrap();
         }
@@ -117,21 +109,18 @@ impl Scene {
             held = Some(within("the holder", InterProcessMutex::new(&holder, path).unwrap().lock()).await);
         }
         let op = |op| Match::op(op).session(id);
-        let creates = || op(Op::Multi).path_prefix("/multi/");
+        let creates = |path| op(Op::Create).path_prefix(format!("{path}/"));
+        let lists = || op(Op::GetChildren).path(B);
         let gate = match point {
-            Point::MultiArrived => Some(server.hold_request(creates())),
-            Point::MultiApplied => Some(server.hold_reply(creates())),
-            Point::ReadArrived => Some(server.hold_request(op(Op::MultiRead))),
-            Point::ReadAnswered => Some(server.hold_reply(op(Op::MultiRead))),
-            Point::StatsArrived => Some(server.hold_request(op(Op::MultiRead).nth(1))),
-            Point::StatsAnswered => Some(server.hold_reply(op(Op::MultiRead).nth(1))),
-            Point::ParentsArrived => Some(server.hold_request(op(Op::Create))),
+            Point::CreateArrived => Some(server.hold_request(creates(B))),
+            Point::CreateApplied => Some(server.hold_reply(creates(B))),
+            Point::ListArrived => Some(server.hold_request(lists())),
+            Point::ListAnswered => Some(server.hold_reply(lists())),
+            Point::ParentsArrived => Some(server.hold_request(op(Op::Create).path(B))),
             Point::ParentsApplied => Some(server.hold_reply(op(Op::Create).path(B))),
-            Point::MultiInNewDirectories => Some(server.hold_reply(creates().nth(1))),
+            Point::CreateInNewDirectory => Some(server.hold_reply(creates(B).nth(1))),
             Point::WatchArrived => Some(server.hold_request(op(Op::GetData))),
-            // The lists, the Stats, and the look.
-            Point::LookingAtRest => Some(server.hold_reply(op(Op::MultiRead).nth(2))),
-            Point::GivingBack => Some(server.hold_request(op(Op::Delete))),
+            Point::CreatingThird => Some(server.hold_reply(creates(PATHS[2]))),
             Point::WaitingForFirst | Point::WaitingForSecond | Point::Disconnected => None,
             Point::WithoutSession => Some(server.hold_request(Match::op(Op::Connect).session(0))),
         };
@@ -166,11 +155,11 @@ impl Scene {
                 let node = self.held.as_ref().unwrap().node();
                 until(&self.server, "the watch", move |view| view.watches_on(&node) == [id]).await;
             }
-            Point::LookingAtRest => {
+            Point::CreatingThird => {
                 let node = self.held.as_ref().unwrap().node();
                 until(&self.server, "the watch", move |view| view.watches_on(&node) == [id]).await;
                 self.clear_the_way().await;
-                within("the look", self.gate.as_ref().unwrap().wait_hit()).await;
+                within("the create", self.gate.as_ref().unwrap().wait_hit()).await;
             }
             _ => within("the gate", self.gate.as_ref().unwrap().wait_hit()).await,
         }
@@ -308,7 +297,7 @@ async fn timed_out(point: Point) -> Scene {
         }
         let error = within(&scene.what("timed out"), attempt).await.unwrap().unwrap_err();
         let expected = match point {
-            Point::WaitingForFirst | Point::GivingBack => Some(PATHS[0]),
+            Point::WaitingForFirst => Some(PATHS[0]),
             Point::WatchArrived | Point::WaitingForSecond => Some(B),
             _ => None,
         };
@@ -405,12 +394,11 @@ async fn closed_at_every_point() {
     }
 }
 
-/// The reply to the transaction, or to a read, is lost, or the request is; or it is refused in other ways
-/// than that a directory is missing.
+/// The reply to a create, or to a list, is lost, or the request is.
 #[tokio::test]
 async fn what_is_lost_on_the_way_is_found_out() {
-    for (op, nth) in [(Op::Multi, 0), (Op::MultiRead, 0), (Op::MultiRead, 1)] {
-        for fault in 0..4 {
+    for (op, nth) in [(Op::Create, 0), (Op::Create, 2), (Op::GetChildren, 2)] {
+        for fault in 0..3 {
             let server = start_empty();
             PATHS.iter().for_each(|path| server.create(path, "").unwrap());
             let client = calm(&server).await;
@@ -422,8 +410,7 @@ async fn what_is_lost_on_the_way_is_found_out() {
                 0 => drop(server.drop_reply(struck, Loss::Close)),
                 1 => drop(server.drop_request(struck, Loss::Close)),
                 // A code that is not known says nothing of what was done.
-                2 => drop(server.fail(struck, -999)),
-                _ => drop(server.fail(struck, ServerError::NoAuth.code())),
+                _ => drop(server.fail(struck, -999)),
             }
             let guard = within(&what, multi.lock()).await.unwrap();
             client.flush(SOON).await.unwrap();
@@ -446,7 +433,7 @@ async fn a_try_dropped_at_every_point() {
         let points: &[_] = if busy {
             &[(Op::MultiRead, 0), (Op::Sync, 0), (Op::MultiRead, 1)]
         } else {
-            &[(Op::MultiRead, 0), (Op::Multi, 0), (Op::MultiRead, 1), (Op::MultiRead, 2)]
+            &[(Op::MultiRead, 0), (Op::GetChildren, 0), (Op::Create, 1), (Op::GetChildren, 3)]
         };
         for &(op, nth) in points {
             for applied in [false, true] {
@@ -483,29 +470,6 @@ async fn a_try_dropped_at_every_point() {
     }
 }
 
-/// What the look before the transaction has shown is known, although the transaction is not answered.
-#[tokio::test]
-async fn a_member_that_a_look_has_shown_is_busy_at_the_deadline() {
-    let server = start_empty();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let held = within("the lock", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
-    let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
-    // One that has found a member busy looks first the next time.
-    let error = within("the end", multi.acquire(Duration::from_millis(500))).await.unwrap_err();
-    assert!(matches!(&error, AcquireError::TimedOut { path, .. } if path == B), "{error}");
-    within("the clean-up", client.flush(SOON)).await.unwrap();
-    let gate = server.hold_reply(Match::op(Op::Multi).session(session(&client)).path_prefix("/multi/"));
-    let attempt = tokio::spawn(multi.acquire(Duration::from_secs(2)));
-    within("the transaction", gate.wait_hit()).await;
-    let error = within("the end", attempt).await.unwrap().unwrap_err();
-    let AcquireError::TimedOut { path, contention: Contention { ahead: 1, first, .. }, .. } = &error else {
-        panic!("{error}")
-    };
-    assert_eq!((path.as_str(), first.as_deref()), (B, Some(held.node().as_str())));
-    gate.release();
-    within("the clean-up", client.flush(SOON)).await.unwrap();
-}
-
 /// A try waits for the servers for the connect timeout, not for that long for each member.
 #[tokio::test]
 async fn a_try_has_one_deadline_for_all_members() {
@@ -514,11 +478,7 @@ async fn a_try_has_one_deadline_for_all_members() {
     let time = Duration::from_millis(400);
     let client = connect_as(Client::builder().connect_timeout(time), &server).await;
     let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
-    // Nothing is created together, and each of the requests that follow takes its time.
-    server.fail(Match::op(Op::Multi).path_prefix("/multi/").always(), ServerError::NoAuth.code());
-    for _ in PATHS {
-        server.delay_reply(Match::op(Op::Create).path_prefix("/multi/").always(), time / 2);
-    }
+    server.delay_reply(Match::op(Op::Create).path_prefix("/multi/").always(), time / 2);
     // With a deadline for each member, all would be in time.
     let error = within("the end", multi.try_lock()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
@@ -557,66 +517,6 @@ async fn a_member_deleted_while_another_is_waited_for_starts_all_over() {
     held.release().await.unwrap();
     let guard = within("all members", attempt).await.unwrap().unwrap();
     within("the release", guard.release()).await.unwrap();
-}
-
-/// The session ends while the first member is not granted, because the lease is in doubt: what was created for
-/// the others is given up then, and not kept until that member is granted in the next session. Whoever in this
-/// process holds that one may be waiting for the others.
-#[tokio::test]
-async fn what_was_begun_in_a_session_that_ended_is_in_no_others_way() {
-    // A machine that stands still for 0.3 s spoils a round.
-    for _ in 0..50 {
-        if ends_in_doubt().await {
-            return;
-        }
-    }
-    panic!("the connection was given up each time");
-}
-
-/// Returns whether the session ended in that moment, and not its connection before.
-async fn ends_in_doubt() -> bool {
-    let builder = Server::builder().tick(Duration::from_millis(100));
-    let server = builder.max_session_timeout(HOUR).start().unwrap();
-    server.freeze_expiry(true);
-    PATHS.iter().for_each(|path| server.create(path, "").unwrap());
-    // In doubt after 0.2 s without an answer to a write; the library gives the connection up after 0.5 s.
-    let builder = Client::builder().session_timeout(Duration::from_secs(1)).margin(LeaseMargin::Strict);
-    let client = builder.connect(&server.connect_string()).await.unwrap();
-    let (other, id) = (calm(&server).await, session(&client));
-    // Heartbeats, which check `/` where no lock is held, renew nothing: an unknown code.
-    server.fail(Match::op(Op::Multi).path("/").session(id).always(), -999);
-    let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
-    let gate = server.hold_reply(Match::op(Op::MultiRead).session(id).nth(1));
-    let attempt = tokio::spawn(multi.lock());
-    if tokio::time::timeout(Duration::from_secs(5), gate.wait_hit()).await.is_err() {
-        // The library has given the session up, too.
-        return false;
-    }
-    // Nothing is granted by the answer, which comes after the lease is in doubt, by the clock alone.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    gate.release();
-    // Answered behind the read.
-    let free = InterProcessMutex::new(&client, B).unwrap();
-    for _ in 0..2 {
-        within("a list", free.participants()).await.unwrap();
-    }
-    if server.counters().requests_of(id, Op::Connect) > 0 {
-        // A write that was repeated on another connection has renewed the lease.
-        return false;
-    }
-    let next = tokio::spawn(InterProcessMutex::new(&other, PATHS[0]).unwrap().lock());
-    until(&server, "the next in line", |view| view.children(PATHS[0]).len() == 2).await;
-    assert!(server.expire_session(id));
-    server.freeze_expiry(false);
-    let held = within("the next in line", next).await.unwrap().unwrap();
-    let node = held.node();
-    until(&server, "the wait in the next session", move |view| view.watches_on(&node).len() == 1).await;
-
-    within("a member that nobody has", free.lock()).await.unwrap().release().await.unwrap();
-    held.release().await.unwrap();
-    let guard = within("all members", attempt).await.unwrap().unwrap();
-    within("the release", guard.release()).await.unwrap();
-    true
 }
 
 /// Deletions in a row are counted against the retry policy.
