@@ -40,7 +40,7 @@ pub fn of_lead(variant: &str, scene: Scene) -> Result<(), String> {
     if may_be { Ok(()) } else { Err(format!("does not lead for {variant}, which is not so: {scene:?}")) }
 }
 
-/// Judges an error of a counter, but for those of its mutex.
+/// Judges an error of a counter.
 pub fn of_count(variant: &str, scene: Scene) -> Result<(), String> {
     let may_be = match variant {
         "Connection" | "Unknown" => scene.may_be_cut_off(),

@@ -15,12 +15,7 @@ pub fn new(client: &Client, place: usize) -> DistributedAtomicLong {
 
 /// Counts why a call that began at `began` has failed, and judges it.
 fn failed(world: &World, machine: &Machine, place: usize, began: u64, what: &str, error: AtomicLongError) {
-    match &error {
-        AtomicLongError::Mutex { source, .. } => {
-            world.refused_by(errors::of_call, machine, place, began, &variant(source));
-        }
-        error => world.refused_by(errors::of_count, machine, place, began, &variant(error)),
-    }
+    world.refused_by(errors::of_count, machine, place, began, &variant(&error));
     world.note_error(what, Some(error));
 }
 

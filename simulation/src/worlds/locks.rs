@@ -349,6 +349,8 @@ pub async fn hold(
             true => rng.range(1, 3 * world.plan.timeout_ms()),
             false => rng.range(0, world.plan.hold_ms),
         };
+        // At the end of a world others wait for it, who have to come to theirs (seed 60450).
+        let time = if world.is_stopped() { time.min(world.plan.hold_ms) } else { time };
         let is_lost = tokio::select! {
             biased;
             lost = grant.held.lost() => {

@@ -6,9 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use simulation::scenario::tokio;
-use test_support::in_process::{
-    Acquired, calm, connect_as, eager, queue_at, session, start_empty, until,
-};
+use test_support::in_process::{Acquired, calm, connect_as, eager, queue_at, session, start_empty, until};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
