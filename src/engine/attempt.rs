@@ -38,6 +38,7 @@ use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, WaitsFor};
 use crate::protocol::local_queue::Notice;
+use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::session::cleanup::{Item, Orphan};
@@ -115,6 +116,10 @@ struct InSession<'a> {
     waited: bool,
     /// Whether it has waited for another contender, which is told once.
     queued: bool,
+    /// When the look was sent by which it may be granted.
+    looked_at: Moment,
+    /// Whether it has looked again after a doubt, since it has waited for another.
+    looked_again: bool,
     /// By what it is granted, if the last event was the last before the grant.
     how: How,
     /// When the current series of failures began: the retry policy does not count the time in the queue.
@@ -234,6 +239,8 @@ impl Attempt {
             subject: Subject::Directory,
             waited: false,
             queued: false,
+            looked_at: clock::now(),
+            looked_again: false,
             how: How::default(),
             failing_since: Instant::now(),
             kept: None,
@@ -277,6 +284,9 @@ impl Attempt {
                 Ok(event) => event,
                 Err(end) => return end,
             };
+            if matches!(event, AcquireEvent::HandedOver) {
+                here.looked_at = clock::now();
+            }
             let Seat { path_lock, session, .. } = here.seat;
             let waitable = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
             here.how = observe::how(&event, here.queued);
@@ -381,6 +391,7 @@ impl Attempt {
                 self.progress.set_waits_for(WaitsFor::Create);
                 here.subject = Subject::Directory;
                 let slot = here.wait(until_create(seat, self.if_busy())).await?;
+                here.looked_at = clock::now();
                 let id = requests::new_id(seat.path_lock.naming());
                 let create = requests::create(seat, slot, id.clone());
                 let (_, create) = here.create.insert((id, create));
@@ -394,9 +405,14 @@ impl Attempt {
                 here.wait(Box::pin(requests::make_parents(seat))).await
             }
             AcquireRequest::List => {
+                if let Some(list) = here.acquiring.take_list() {
+                    // Known also while this further look is not answered.
+                    self.saw_ahead(here.place, live_ahead(seat, &list, own));
+                }
                 self.progress.set_waits_for(WaitsFor::List);
                 self.progress.set_node(own);
                 here.subject = Subject::Directory;
+                here.looked_at = clock::now();
                 here.wait(Box::pin(requests::list_own(seat, own))).await
             }
             AcquireRequest::Inspect { name } => {
@@ -431,7 +447,7 @@ impl Attempt {
         behind: impl Future<Output = AcquireEvent>,
     ) -> Result<AcquireEvent, End> {
         let Seat { path_lock, session, kind, .. } = here.seat;
-        here.waited = true;
+        (here.waited, here.looked_again) = (true, false);
         self.progress.set_waits_for(WaitsFor::Deletion);
         match here.acquiring.take_list() {
             Some(list) => {
@@ -491,6 +507,7 @@ impl Attempt {
         self.progress.set_node(here.acquiring.queued_as());
         if why == PauseReason::NodeDeleted {
             // The next node queues at the end, behind other contenders.
+            here.looked_again = false;
             self.saw_ahead(here.place, None);
         }
         if failures == 0 {
@@ -507,8 +524,8 @@ impl Attempt {
         Ok(AcquireEvent::Retry)
     }
 
-    /// Grants the lock by the node `name`, which is first in the queue. Returns `WasInDoubt` if it could not be granted
-    /// at once.
+    /// Grants the lock by the node `name`, which is first in the queue. Returns `Outdated` if what shows
+    /// that is too old.
     async fn grant(&self, here: &mut InSession<'_>, name: &str, czxid: i64) -> Result<AcquireEvent, End> {
         let Seat { path_lock, session, number, kind } = here.seat;
         self.saw_ahead(here.place, None);
@@ -516,10 +533,15 @@ impl Attempt {
         self.progress.set_node(Some(name));
         // To be first in the queue is not enough: without a valid lease, the servers may be about to expire
         // the session and grant the lock to another contender (docs/protocol.md#suspended).
-        if !session.lease().is_valid() {
-            here.wait(session.lease().until_valid()).await?;
+        let was_in_doubt = !session.lease().is_valid();
+        here.wait(session.lease().until_valid()).await?;
+        // Not by a look from before a doubt: another hand may have deleted the node since. A further doubt, which on a
+        // slow link each answer finds, ends this by the age of the look.
+        let is_old = clock::now().since(here.looked_at) > session.lease().heartbeat_interval() * 3;
+        if is_old || was_in_doubt && !here.looked_again {
+            here.looked_again = true;
             here.left = Orphans::default();
-            return Ok(AcquireEvent::WasInDoubt(OwnNode { name: name.to_owned(), czxid: Some(czxid) }));
+            return Ok(AcquireEvent::Outdated(OwnNode { name: name.to_owned(), czxid: Some(czxid) }));
         }
         let place = match kind {
             Kind::Shared => None,

@@ -93,9 +93,9 @@ pub(crate) enum AcquireEvent {
     /// Of [`AcquireRequest::WaitFor`]: the node is gone, and has waited for this `predecessor` of another
     /// session.
     Inherited { predecessor: String },
-    /// Of a grant by this node: it had to wait until the servers were known to keep the session. What had shown the node
-    /// first is from before the wait, and another process may have deleted the node since.
-    WasInDoubt(OwnNode),
+    /// Of a grant by this node: what had shown it first is from before a doubt whether the servers keep the session, or
+    /// old. Another process may have deleted the node since.
+    Outdated(OwnNode),
     /// Of [`AcquireRequest::Watch`]: the watch could not be set.
     WatchFailed(Failure),
     /// Of [`AcquireStep::Pause`]: the pause is over.
@@ -306,7 +306,7 @@ impl Acquiring {
                 (FailureKind::NoNode, Some(_)) => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
-            AcquireEvent::Inspected(Answer::Is(node)) | AcquireEvent::WasInDoubt(node) => {
+            AcquireEvent::Inspected(Answer::Is(node)) | AcquireEvent::Outdated(node) => {
                 self.node = Some(node);
                 AcquireStep::Do(AcquireRequest::List)
             }
@@ -314,8 +314,11 @@ impl Acquiring {
                 FailureKind::NoNode => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
-            // The holder was first, and no node can be between it and the own one.
-            AcquireEvent::HandedOver => self.first(),
+            // The holder was first, and no node can be between it and the own one, which has outlasted the wait.
+            AcquireEvent::HandedOver => {
+                (self.failures, self.deleted) = (0, 0);
+                self.first()
+            }
             AcquireEvent::Inherited { predecessor } => AcquireStep::Do(AcquireRequest::Watch { predecessor }),
             AcquireEvent::Changed => {
                 // A watch was set and has fired, so the failures before it were not in a row with later ones.
@@ -495,6 +498,7 @@ impl Acquiring {
                         && queue.rank(&node.name) == Some(1) =>
                     {
                         self.listed_again = true;
+                        self.list = Some(queue);
                         return AcquireStep::Do(AcquireRequest::List);
                     }
                     None => AcquireRequest::Watch { predecessor: predecessor.to_owned() },
@@ -638,12 +642,28 @@ mod tests {
         assert_eq!(step, granted(A, 3));
     }
 
+    /// What failed before a wait that ended with a hand-over was not in a row with what fails after it.
+    #[test]
+    fn failures_before_a_hand_over_do_not_count() {
+        let mut contender = in_memory(IfBusy::Wait);
+        let waitable = |name: &str| name.contains("ours");
+        let lost = || Answer::no(FailureKind::Unknown);
+        assert_eq!(contender.on(created(A, Answer::Is(node(A, 3)), lost()), &waitable), request_again(0));
+        assert_eq!(contender.on(AcquireEvent::Retry, &waitable), AcquireStep::Do(AcquireRequest::List));
+        let step = contender.on(AcquireEvent::Listed(list(&[name(A, 3), name("ours", 2)])), &waitable);
+        assert_eq!(step, wait_for(&name("ours", 2), true));
+        assert_eq!(contender.step(AcquireEvent::HandedOver), granted(A, 3));
+        let step = contender.step(AcquireEvent::Outdated(node(A, 3)));
+        assert_eq!(step, AcquireStep::Do(AcquireRequest::List));
+        assert_eq!(contender.step(AcquireEvent::Listed(lost())), request_again(0));
+    }
+
     /// It may have been deleted during the doubt.
     #[test]
     fn one_that_was_in_doubt_is_granted_by_another_list() {
         let mut contender = waiting();
         assert_eq!(contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)]))), granted(A, 3));
-        let doubt = || AcquireEvent::WasInDoubt(node(A, 3));
+        let doubt = || AcquireEvent::Outdated(node(A, 3));
         assert_eq!(contender.step(doubt()), AcquireStep::Do(AcquireRequest::List));
         assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))), granted(A, 3));
         assert_eq!(contender.step(doubt()), AcquireStep::Do(AcquireRequest::List));

@@ -120,6 +120,26 @@ async fn a_question_that_waits_for_a_place_is_told_when_another_contender_gets_i
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
 }
 
+/// A contender behind a node that may be kept lists twice, and knows by the first list whom it waits for.
+#[tokio::test]
+async fn who_was_seen_is_told_while_a_further_look_is_not_answered() {
+    let server = start();
+    let (owner, client) = (calm(&server).await, calm(&server).await);
+    let kept =
+        InterProcessMutex::builder(&owner, DIRECTORY).sticky(Duration::from_secs(3600)).build().unwrap();
+    let guard = within("the grant", kept.lock()).await.unwrap();
+    let look = server.hold_reply(Match::op(Op::GetChildren).session(session(&client)).nth(1));
+    let error = within("the end", mutex(&client).acquire(A_WHILE)).await.unwrap_err();
+    assert_eq!(look.hits().len(), 1);
+    let AcquireError::TimedOut { contention: Contention { ahead, first, .. }, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!((ahead, first), (1, Some(guard.node())));
+    look.release();
+    guard.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+}
+
 /// A place that a live contender had at any time of the wait was in the way.
 #[tokio::test]
 async fn a_wait_for_the_place_of_a_live_contender_is_a_busy_lock() {
