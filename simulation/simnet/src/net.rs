@@ -126,7 +126,12 @@ impl Net {
         Arc::clone(links.entry(name.to_owned()).or_insert_with(|| {
             Arc::new(Link {
                 number,
-                state: Mutex::new(LinkState { ways: [way(), way()], dead: false, straggler: None, streams: Vec::new() }),
+                state: Mutex::new(LinkState {
+                    ways: [way(), way()],
+                    dead: false,
+                    straggler: None,
+                    streams: Vec::new(),
+                }),
                 changed: Notify::new(),
             })
         }))
