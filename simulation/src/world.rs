@@ -761,7 +761,7 @@ impl World {
         // Long links take seconds now and then, and connections are given up; with a short session timeout, those of
         // others are too, by two messages that straggle (seed 51184).
         let lasts = Duration::from_millis(self.now().saturating_sub(began));
-        let straggles = |link: &Arc<Link>| link.is_swift_for().is_some_and(|swift| swift <= lasts);
+        let straggles = |link: &Arc<Link>| link.since_straggler().is_some_and(|since| since <= lasts);
         let is_steady = !self.plan.far && !machine.links.iter().any(straggles);
         Scene {
             undisturbed: is_healed && !machine.is_dead() && is_steady,

@@ -112,8 +112,6 @@ struct InSession<'a> {
     refusals: watch::Receiver<u64>,
     /// The node of the last request, for the error if it is refused.
     subject: Subject,
-    /// Whether it has waited for another contender.
-    waited: bool,
     /// Whether it has waited for another contender, which is told once.
     queued: bool,
     /// When the look was sent by which it may be granted.
@@ -237,7 +235,6 @@ impl Attempt {
             left: Orphans::default(),
             refusals: seat.session.refusals(),
             subject: Subject::Directory,
-            waited: false,
             queued: false,
             looked_at: clock::now(),
             looked_again: false,
@@ -447,7 +444,7 @@ impl Attempt {
         behind: impl Future<Output = AcquireEvent>,
     ) -> Result<AcquireEvent, End> {
         let Seat { path_lock, session, kind, .. } = here.seat;
-        (here.waited, here.looked_again) = (true, false);
+        here.looked_again = false;
         self.progress.set_waits_for(WaitsFor::Deletion);
         match here.acquiring.take_list() {
             Some(list) => {
@@ -548,7 +545,7 @@ impl Attempt {
             Kind::Exclusive => Some(Arc::clone(here.place)),
         };
         path_lock.queue().with(|queue| queue.stop_waiting(session.number(), name));
-        requests::note_grant(here.seat, name, czxid, !here.waited);
+        requests::note_grant(here.seat, name, czxid, !here.queued);
         let is_head = path_lock.options().semaphore.is_some();
         // From here on, so that a grant that its caller never takes is over too.
         let lease_end = self.ask.lease.and_then(|lease| clock::now().end_of(lease));

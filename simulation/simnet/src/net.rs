@@ -167,8 +167,8 @@ impl Link {
         }
         usual + self.extra(way)
     }
-    /// For how long no message has been sent that takes long although nothing is broken, if one ever was.
-    pub fn is_swift_for(&self) -> Option<Duration> {
+    /// How long ago a message was sent last that takes long although nothing is broken. `None` if none ever was.
+    pub fn since_straggler(&self) -> Option<Duration> {
         lock(&self.state).straggler.map(|at| at.elapsed())
     }
     fn extra(&self, way: Way) -> Duration {
