@@ -36,6 +36,9 @@ pub(crate) enum End {
     Gone,
     /// By an orderly close because its session has expired, as soon as bytes flow to the client.
     Expired,
+    /// By an orderly close because its member has stopped, or has joined the others again: what it had not
+    /// processed is lost with it.
+    Left,
 }
 
 /// The bytes of queued replies above which no further request is processed.
@@ -213,6 +216,10 @@ impl Conn {
         }
     }
 
+    fn has_left(&self) -> bool {
+        *self.end.borrow() == Some(End::Left)
+    }
+
     async fn until_end(&self, is: impl Fn(End) -> bool) -> End {
         let mut end = self.end.subscribe();
         loop {
@@ -305,7 +312,7 @@ pub(crate) async fn serve<L: Listener>(stream: L::Stream, conn: Arc<Conn>, share
         match end {
             End::Gone | End::Expired => drop(stream),
             End::Reset => L::reset(stream),
-            End::Fin => {
+            End::Fin | End::Left => {
                 // The system resets a connection that is closed with unread bytes.
                 let _ = stream.shutdown().await;
                 let mut scratch = [0; 4096];
@@ -690,7 +697,7 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
 /// Applies a request and queues its reply.
 fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
     let (next, cells, path) = shared.change(|state| {
-        if !state.is_cut(conn) && state.has_moved(conn) {
+        if conn.has_left() || !state.is_cut(conn) && state.has_moved(conn) {
             discard(state, conn, inbound);
             return (Next::Stop, Vec::new(), String::new());
         }

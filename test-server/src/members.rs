@@ -138,7 +138,7 @@ impl State {
             self.connections.values().filter(|conn| of(conn)).cloned().collect();
         for conn in connections {
             self.disconnect(&conn);
-            conn.kill(End::Fin);
+            conn.kill(End::Left);
         }
     }
 

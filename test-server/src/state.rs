@@ -370,7 +370,7 @@ impl State {
         let connections: Vec<Arc<Conn>> = self.connections.values().cloned().collect();
         for conn in connections.iter().filter(|conn| conn.session() == session) {
             self.disconnect(conn);
-            conn.kill(End::Fin);
+            conn.kill(End::Left);
         }
     }
 

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use raw::{Body, Raw, op};
-use zookeeper_test_server::{Isolation, LogKind, Member, Op, Server};
+use zookeeper_test_server::{Isolation, LogKind, Match, Member, Op, Server, View};
 
 const T: i32 = 40_000;
 const SOON: Duration = Duration::from_secs(60);
@@ -26,6 +26,10 @@ fn ensemble() -> (Server, Vec<SocketAddr>) {
 
 fn exists(raw: &mut Raw, path: &str) -> bool {
     raw.ask(op::EXISTS, &Body::path_watch(path, false)).unwrap().1.error == 0
+}
+
+fn is(op: Op, kind: LogKind) -> impl Fn(View<'_>) -> bool {
+    move |view| view.log().any(|entry| (entry.op, entry.kind) == (op, kind))
 }
 
 fn moves(raw: &Raw, to: SocketAddr, last_zxid: i64) -> std::io::Result<Raw> {
@@ -112,7 +116,7 @@ fn a_member_that_is_cut_off_reads_alone_and_the_others_go_on() {
     let mut waits = raw::dial(addrs[0]).unwrap();
     raw::write_frame(&mut waits, &raw::hello(0, T, 0, &[0; 16]).0).unwrap();
     let arrived = |kind| {
-        move |view: zookeeper_test_server::View<'_>| {
+        move |view: View<'_>| {
             view.log().filter(|entry| (entry.op, entry.kind) == (Op::Connect, kind)).count() == 4
         }
     };
@@ -147,6 +151,7 @@ fn without_a_majority_nothing_is_committed_and_no_session_expires() {
         std::thread::sleep(Duration::from_millis(200));
         raw.send(op::DELETE, &Body::new().string("/a").i32(-1)).unwrap();
         raw.send(op::EXISTS, &Body::path_watch("/", false)).unwrap();
+        assert!(server.wait_until_blocking(is(Op::Delete, LogKind::Arrived), SOON));
         assert!(server.exists("/a"));
         assert_eq!(server.sessions().len(), 1);
 
@@ -156,6 +161,43 @@ fn without_a_majority_nothing_is_committed_and_no_session_expires() {
         let mut back = Raw::reconnect(addrs[1], 20, raw.session(), &raw.greeting.password, 0).unwrap();
         assert_eq!(back.session(), raw.session());
         assert!(exists(&mut back, "/a"), "the delete was never committed");
+    }
+}
+
+#[test]
+fn what_a_member_had_not_processed_is_lost_when_it_leaves_or_joins_the_others() {
+    let elected = |server: &Server, _: &Raw| {
+        server.set_member(1, CUT);
+        server.set_member(2, CUT);
+        server.set_member(1, Member::Current);
+    };
+    let restarted = |server: &Server, _: &Raw| {
+        server.set_member(0, Member::Down);
+        server.set_member(0, Member::Current);
+    };
+    let rejoined = |server: &Server, _: &Raw| {
+        server.set_member(0, CUT);
+        server.set_member(0, Member::Current);
+    };
+    let healed = |server: &Server, raw: &Raw| {
+        server.isolate(raw.session(), Isolation::Follower);
+        server.heal(raw.session());
+    };
+    let leaves: [&dyn Fn(&Server, &Raw); 4] = [&elected, &restarted, &rejoined, &healed];
+    for leave in leaves {
+        let (server, addrs) = ensemble();
+        let mut raw = Raw::connect(addrs[0], T).unwrap();
+        raw.create("/a", 0);
+        let gate = server.hold_request(Match::op(Op::Exists));
+        raw.send(op::EXISTS, &Body::path_watch("/", false)).unwrap();
+        raw.send(op::DELETE, &Body::new().string("/a").i32(-1)).unwrap();
+        assert!(server.wait_until_blocking(is(Op::Delete, LogKind::Arrived), SOON));
+        leave(&server, &raw);
+        assert_eq!(raw.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        gate.release();
+        assert!(server.wait_until_blocking(is(Op::Exists, LogKind::Discarded), SOON));
+        let mut back = moves(&raw, addrs[1], 0).unwrap();
+        assert!(exists(&mut back, "/a"));
     }
 }
 
