@@ -183,7 +183,7 @@ fn what_a_member_had_not_processed_is_lost_when_it_leaves_or_joins_the_others() 
         server.isolate(raw.session(), Isolation::Follower);
         server.heal(raw.session());
     };
-    let leaves: [&dyn Fn(&Server, &Raw); 4] = [&elected, &restarted, &rejoined, &healed];
+    let leaves: [fn(&Server, &Raw); 4] = [elected, restarted, rejoined, healed];
     for leave in leaves {
         let (server, addrs) = ensemble();
         let mut raw = Raw::connect(addrs[0], T).unwrap();
