@@ -22,8 +22,7 @@ use crate::protocol::node_name::Kind;
 /// nodes. It queues in the same line as [`InterProcessMutex`](crate::InterProcessMutex), Curator's mutex and
 /// go-zookeeper's. Three things differ:
 ///
-/// - **Every waiter is in the queue at the servers**, whereas the mutex lets those beyond its `max_znodes`
-///   wait in memory. So the order is that of arrival, in whichever process, and
+/// - **Every waiter is in the queue at the servers**, whereas those of a mutex share one node of their client. So the order is that of arrival, in whichever process, and
 ///   [`participants`](Self::participants) are all of them. More than
 ///   [`max_waiters`](InterProcessFairLockBuilder::max_waiters) of one client are refused.
 /// - **A place in the queue is a value**: [`enqueue`](Self::enqueue) returns a [`QueuedLock`], which knows

@@ -85,8 +85,8 @@
 //!   [`tokio::time::timeout`] or `select!`: nodes that it created are deleted in the background, even if the
 //!   servers had not answered yet. Other calls say under *Cancel safety* what a drop does.
 //! * **A lock belongs to its guard**, not to a thread or a task. Any task that has the guard can release it.
-//! * **Thousands of tasks of one process may wait for one lock.** They queue in memory, in order, behind at
-//!   most [`max_znodes`](InterProcessMutexBuilder::max_znodes) nodes at the servers.
+//! * **Thousands of tasks of one process may wait for one lock.** They wait in memory, in order, behind one node at
+//!   the servers, and [hand it over](InterProcessMutexBuilder::hand_off) without a request.
 //! * **A handler that is dropped drops its guards.** Web frameworks drop the future of a request when its
 //!   caller disconnects, and the lock goes in the middle of the work. Give work that has to come to its end
 //!   to a task, with its guard: [`LockGuard::while_held_owned`].
@@ -125,9 +125,9 @@
 //!   expires.
 //! * **Cancelling** a waiting call loses its place in the queue, as in tokio, and leaves a node to be
 //!   deleted: [`Client::flush`] waits for that.
-//! * **Waiters are served in order** in both. Here that holds as long as the session lives: within a process
-//!   always, across processes among those that have a node (of a mutex 64 per client by default).
-//!   [`InterProcessFairLock`] keeps the order across processes for all.
+//! * **Waiters are served in order** in both. Here that holds as long as the session lives: within a process among the
+//!   tasks of a mutex, or of one side of a read-write lock (`try_lock` aside). Processes take turns in the order of their
+//!   nodes, each for the bounds of `hand_off`. [`InterProcessFairLock`] keeps the order of arrival for all.
 //!
 //! # Coming from Curator
 //! | Curator | here |

@@ -678,8 +678,8 @@ macro_rules! lock_methods {
             /// member of the ensemble may lag behind. Nodes of this client that are still being deleted are
             /// waited for.
             ///
-            /// If live contenders of this client already have all its places for nodes, a mutex or a writer
-            /// returns `WouldBlock` without a request, and a reader reads the queue. A fair lock with
+            /// While another task of this client has a mutex or the write lock, a try returns `WouldBlock` without a
+            /// request; a reader that finds no node to share reads the queue. A fair lock with
             /// `max_waiters` nodes of this client returns
             /// [`TooManyWaiters`](crate::AcquireError::TooManyWaiters), also if the lock is free.
             ///
@@ -1050,8 +1050,8 @@ macro_rules! queue_methods {
 
             /// Returns how many contenders of all processes hold the lock or wait for it.
             ///
-            /// It is one list. Waiters of a process that have no node yet
-            /// ([`max_znodes`](crate::InterProcessMutexBuilder::max_znodes)) are not counted.
+            /// It is one list. The tasks of a client share one node, and count as one
+            /// ([`hand_off`](crate::InterProcessMutexBuilder::hand_off)); those of a fair lock count each.
             ///
             /// # Errors
             /// See [`queue`](Self::queue).

@@ -15,17 +15,17 @@ use crate::protocol::room::HandOff;
 /// A mutual exclusion lock across processes.
 ///
 /// Excludes all contenders that use the same path in the same ensemble. It is Curator's class of that name,
-/// in Curator's znode dialect: each contender creates an ephemeral sequential node below the path, the lowest
-/// number holds the lock, and each waiter watches the one node before its own. A free lock costs 2 requests,
+/// in Curator's znode dialect: each client that wants the lock creates one ephemeral sequential node below the path, the
+/// lowest number holds the lock, and a client that waits watches the one node before its own. A free lock costs 2 requests,
 /// a create and a list, and 1 after three free grants in a row. Its release costs 1 and wakes one waiter. Java
 /// (Curator) processes contend on the same path, Go (go-zookeeper) by the same node names, which no test runs,
 /// and Python (kazoo) processes with that [dialect](InterProcessMutexBuilder::dialect).
 ///
 /// The value is a handle: it is cheap to clone, and does no I/O until it is used. All handles of one client
-/// for one path share one queue, of which at most [`max_znodes`](InterProcessMutexBuilder::max_znodes)
-/// contenders have a node at the servers. Waiters are served in order: within a process always, across
-/// processes among those that have a node. [`InterProcessFairLock`](crate::InterProcessFairLock) keeps the
-/// order across processes for all.
+/// for one path share one node in the queue at the servers, whatever the number of tasks that wait: the tasks wait in
+/// memory, are served in order, and hand the lock over to each other, up to the bounds of
+/// [`hand_off`](InterProcessMutexBuilder::hand_off). [`InterProcessFairLock`](crate::InterProcessFairLock) has a node
+/// for each waiter, and keeps the order across processes.
 ///
 /// Leader election is the same thing: [`LeaderSelector`](crate::LeaderSelector) is a participant that works
 /// while it holds this lock.
@@ -179,32 +179,20 @@ lock_builder! {
 }
 
 impl InterProcessMutexBuilder {
-    /// Sets the maximum number of nodes that this client has in the queue; further waiters wait in memory,
-    /// in order.
+    /// Sets how many tasks of this client have the lock in a row at most, and for how long, before another process has
+    /// its turn; by default 1,000 tasks and 5 ms.
     ///
-    /// From 1 to 10,000, by default 64: enough that the queue at the servers is the real one of all but the
-    /// most crowded locks, and few enough that listing it stays cheap. With 1, the tasks of this process
-    /// queue as one contender.
-    pub fn max_znodes(mut self, nodes: usize) -> Self {
-        self.asked.node_limit = Some(nodes);
-        self
-    }
-
-    /// Has the tasks of this client hand the lock over to each other in memory, at most `max` times in a row
-    /// and for at most `time`; by default they do not.
-    ///
-    /// The client then has one node in the queue, whatever [`max_znodes`](Self::max_znodes) says, and a task
-    /// that waits for it costs less than 2 KiB of memory and no request. A release passes the node to the task
-    /// that has waited longest, without a request; each holder has a
-    /// [fencing token](crate::LockGuard::fencing_token) of its own. When a bound is reached, the node goes to
-    /// the back of the queue: another process waits for this one at most `time` and the longest hold of one
-    /// task. So `time` is far below what other processes are ready to wait, such as 10 ms. Both are at least 1
-    /// (a nanosecond).
+    /// The tasks of a client share one node in the queue. A task that waits for it costs less than 2 KiB of memory and
+    /// no request. A release passes the node to the task that has waited longest, without a request; each holder has a
+    /// [fencing token](crate::LockGuard::fencing_token) of its own. When a bound is reached, the node is deleted, and
+    /// the next task queues with a new one behind all others: so another process waits for this one at most `time`
+    /// and the longest hold of one task. With a bound of 1 task nothing is handed over, and each holder has a node of its
+    /// own. Both are at least 1 (a nanosecond).
     ///
     /// Nothing is handed over after a loss, after a requested [revocation](crate::LockGuard::revoked) that was
     /// noticed, while the guard is [`Suspended`](crate::LockState::Suspended), or after a
-    /// [transaction](crate::LockGuard::transaction) of unknown outcome: then the node is deleted, as without
-    /// this option. A fair lock, and a multi-lock, of this client at the same path have nodes of their own.
+    /// [transaction](crate::LockGuard::transaction) of unknown outcome: then the node is deleted. A fair lock, and a
+    /// multi-lock, of this client at the same path have nodes of their own.
     ///
     /// # Examples
     /// ```
@@ -216,7 +204,7 @@ impl InterProcessMutexBuilder {
     /// use zookeeper_recipes::InterProcessMutex;
     ///
     /// let item = InterProcessMutex::builder(&client, "/inventory/sku-42")
-    ///     .hand_off(1_000, Duration::from_millis(10))
+    ///     .hand_off(1_000, Duration::from_millis(20)) // others can wait
     ///     .build()?;
     /// let mut sales = tokio::task::JoinSet::new();
     /// for _ in 0..100 {
@@ -257,8 +245,7 @@ impl InterProcessMutexBuilder {
     /// owner give up. The node is given up too when the connection is interrupted, and is not kept while the
     /// session can watch no more.
     ///
-    /// The client has one node in the queue, whatever [`max_znodes`](Self::max_znodes) says; while no other
-    /// process wants the lock, its tasks hand it over in memory, and beyond that with
+    /// While no other process wants the lock, the tasks of the client hand it over in memory without the bounds of
     /// [`hand_off`](Self::hand_off). The price is one watch, and one list the first time that the node is
     /// kept. `idle` is longer than zero. [`Client::flush`](crate::Client::flush) does not wait for a kept
     /// node; [`Client::close`](crate::Client::close) deletes it.

@@ -14,14 +14,18 @@ use crate::lock::{lock_builder, lock_methods, participants, queue_methods};
 use crate::mode::{Mode, Read, Write};
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
+use crate::protocol::room::HandOff;
 
-/// A lock across processes that readers share and a writer has alone, in order of arrival: neither side
+/// A lock across processes that readers share and a writer has alone, in the order of their nodes: neither side
 /// starves.
 ///
 /// It is Curator's class of that name, in Curator's znode dialect, and Java (Curator) processes contend on
 /// the same path. A reader waits for the last writer before it, and watches that node only; a writer waits
 /// for all contenders before it. A reader with only readers before it watches nothing. A free lock of either
-/// kind costs 2 requests.
+/// kind costs 2 requests. The writers of one client share a node, and so do its readers
+/// that wait together, or come within a moment after the grant
+/// ([`hand_off`](InterProcessReadWriteLockBuilder::hand_off)): a task may come in before an earlier one of another
+/// process, or of the other side.
 ///
 /// Both sides are locks like any other: [`read_lock`](Self::read_lock) and [`write_lock`](Self::write_lock),
 /// each an [`InterProcessLock`](crate::InterProcessLock). A writer can
@@ -179,8 +183,8 @@ impl InterProcessReadWriteLock {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
-    /// let (one, two) = (lock.read_lock().lock().await?, lock.read_lock().lock().await?);
-    /// assert_eq!(lock.participants().await?, [one.node(), two.node()]);
+    /// let reader = lock.read_lock().lock().await?;
+    /// assert_eq!(lock.participants().await?, [reader.node()]);
     /// assert!(lock.write_lock().participants().await?.is_empty());
     /// # Ok(())
     /// # }
@@ -222,8 +226,8 @@ lock_builder! {
     /// use zookeeper_recipes::{Acl, Dialect, InterProcessReadWriteLock, ParentNodes};
     ///
     /// let lock = InterProcessReadWriteLock::builder(&client, "/cache/prices")
-    ///     .max_znodes(16) // of the waiters of this process
-    ///     .sticky(Duration::from_secs(5)) // the readers share a node
+    ///     .hand_off(100, Duration::from_millis(10)) // among the tasks of this process
+    ///     .sticky(Duration::from_secs(5)) // the readers keep their node
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials
     ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
@@ -237,18 +241,43 @@ lock_builder! {
 }
 
 impl InterProcessReadWriteLockBuilder {
-    /// Sets the maximum number of waiters of this client that have a node; further ones wait in memory, in
-    /// order, readers and writers alike.
+    /// Sets how many writers of this client have the lock by one node, how many readers share one that did not wait for it
+    /// together, and for how long, before another process has its turn; by default 1,000 tasks and 5 ms.
     ///
-    /// A reader gives its place up when the lock is granted, so this does not limit how many readers hold the
-    /// lock. From 1 to 10,000, by default 64.
-    pub fn max_znodes(mut self, nodes: usize) -> Self {
-        self.asked.node_limit = Some(nodes);
+    /// The writers of a client wait in memory, in order, and a release passes their node to the one that has waited
+    /// longest, as in [a mutex](crate::InterProcessMutexBuilder::hand_off). The readers that wait together have one node
+    /// together, which others of this client share that come within `time` after its grant; it is deleted with the last
+    /// of them. A task that waits costs no request. So another process waits for this one at most `time` and the longest
+    /// hold of one task more. With a bound of 1 task, no writer hands the lock over, and no reader shares a lock that is
+    /// held already. Both are at least 1 (a nanosecond).
+    ///
+    /// [`try_upgrade`](ReadGuard::try_upgrade) is refused while other guards share the node.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessReadWriteLock;
+    ///
+    /// let prices = InterProcessReadWriteLock::builder(&client, "/cache/prices");
+    /// let prices = prices.hand_off(100, Duration::from_secs(1)).build()?;
+    /// let (one, two) = (prices.read_lock().lock().await?, prices.read_lock().lock().await?);
+    /// assert_eq!(one.node(), two.node());
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hand_off(mut self, max: u32, time: Duration) -> Self {
+        self.asked.hand_off = Some(HandOff { max, time });
         self
     }
 
-    /// Has the readers of this client share one read node while no writer queues, and keeps it for at most
-    /// `idle` after the last use; by default each reader has a node of its own.
+    /// Has the readers of this client share one read node for as long as no writer queues, and keeps it for at most
+    /// `idle` after the last use; by default they share it for the time of [`hand_off`](Self::hand_off), and it is
+    /// deleted with the last of them.
     ///
     /// A read lock then costs no request, and each guard is a hold of its own as ever. The client watches the
     /// lock's directory. When a writer of any process queues, the node is closed: readers that come later queue
@@ -262,8 +291,7 @@ impl InterProcessReadWriteLockBuilder {
     /// guards share the node. If only read nodes of other clients are in the way that may have no reader, it waits up
     /// to 100 ms for them before it is refused.
     ///
-    /// Readers of this client that wait for a writer share one node too, and have the lock together when it is their
-    /// turn. `idle` is longer than zero.
+    /// `idle` is longer than zero.
     ///
     /// # Examples
     /// ```

@@ -275,8 +275,8 @@ token! {
     /// After an upgrade it is that of the transaction that created the write node, or of the transaction
     /// before the one that created the first node waiting behind it, whichever is smaller.
     zxid,
-    /// Returns how often the hold has been [upgraded](crate::ReadGuard::try_upgrade), which tells the grants
-    /// of one hold apart.
+    /// Returns how often the lock was handed over, and [upgraded](crate::ReadGuard::try_upgrade), by one node, which tells
+    /// the grants of that node apart.
     counter
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use test_support::in_process::read_write::{lock, narrow, read, write};
+use test_support::in_process::read_write::{lock, read, write};
 use test_support::in_process::{
     Barrier, DIRECTORY, calm, connect_for, session, start, start_impatient, until,
 };
@@ -154,7 +154,7 @@ async fn a_loss_during_a_conversion_is_told_in_time() {
 async fn a_downgraded_reader_gives_its_place_up() {
     let server = start();
     let client = calm(&server).await;
-    let lock = narrow(&client, 1);
+    let lock = lock(&client);
     let writer = within("the write lock", lock.write_lock().lock()).await.unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let second = lock.read_lock().acquire(SOON).await;

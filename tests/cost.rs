@@ -13,8 +13,8 @@ mod succession;
 use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, Waiter, assert_clean, calm, enqueue, granted, hold, mutex, narrow, session, start,
-    start_empty, timed_out, until,
+    DIRECTORY, Waiter, assert_clean, calm, enqueue, granted, hold, mutex, session, start, start_empty,
+    timed_out, until,
 };
 use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{AcquireError, InterProcessMutex, TryLockError};
@@ -215,7 +215,7 @@ fn last_zxid(server: &Server) -> i64 {
 async fn a_try_costs_nothing_while_all_places_are_taken() {
     let server = start();
     let client = calm(&server).await;
-    let mutex = narrow(&client, 1);
+    let mutex = mutex(&client);
     let guard = within("the grant", mutex.lock()).await.unwrap();
     server.reset_counters();
     let error = mutex.try_lock().await.unwrap_err();
@@ -228,7 +228,7 @@ async fn a_try_costs_nothing_while_all_places_are_taken() {
 async fn a_waiter_in_memory_costs_nothing() {
     let server = start();
     let client = calm(&server).await;
-    let mutex = narrow(&client, 1);
+    let mutex = mutex(&client);
     let guard = within("the grant", mutex.lock()).await.unwrap();
     server.reset_counters();
     let waiters: Vec<_> = (0..100).map(|_| ByHand::new(mutex.lock()).start()).collect();

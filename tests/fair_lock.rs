@@ -11,10 +11,7 @@ use test_support::in_process::{
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    AcquireError, Client, ErrorKind, InterProcessFairLock, InterProcessReadWriteLock, LostReason,
-    TryLockError,
-};
+use zookeeper_recipes::{AcquireError, Client, ErrorKind, InterProcessFairLock, LostReason, TryLockError};
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
 fn lock(client: &Client) -> InterProcessFairLock {
@@ -231,32 +228,6 @@ async fn a_waiter_in_the_middle_gives_up() {
     guard.release().await.unwrap();
     granted(foreign).await.release().await.unwrap();
     clean(&server, &[&a, &b]).await;
-}
-
-/// A list that was sent before a node was created says nothing about it: readers that come meanwhile get the
-/// next.
-#[tokio::test]
-async fn a_shared_list_is_one_that_was_sent_after_the_create() {
-    let server = start();
-    let client = calm(&server).await;
-    let id = session(&client);
-    let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap().read_lock();
-    let gate = server.hold_reply(Match::op(Op::GetChildren).session(id));
-    let first = tokio::spawn(lock.lock());
-    within("the first list", gate.wait_hit()).await;
-    server.reset_counters();
-    let others: Vec<_> = (0..20).map(|_| tokio::spawn(lock.lock())).collect();
-    until(&server, "the creates", |view| view.children(DIRECTORY).len() == 21).await;
-    assert_eq!(server.counters().requests_of(id, Op::GetChildren), 0, "one list at a time");
-    assert!(others.iter().all(|other| !other.is_finished()));
-    gate.release();
-    let mut guards = vec![within("the grant", first).await.unwrap().unwrap()];
-    for other in others {
-        guards.push(within("the grant", other).await.unwrap().unwrap());
-    }
-    assert_eq!(server.counters().requests_of(id, Op::GetChildren), 1, "one for all twenty");
-    drop((guards, lock));
-    clean(&server, &[&client]).await;
 }
 
 /// Two thousand arrive together: a handful of lists and no watch; each is served, in order, for one deletion.

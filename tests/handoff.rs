@@ -111,12 +111,12 @@ async fn ten_thousand_tasks_have_one_node_at_a_time() {
     assert_clean(&server, "ten thousand").await;
 }
 
-/// After `max` hand-overs the node goes to the back of the queue, also if nobody else is there.
+/// After `max` holders the node goes to the back of the queue, also if nobody else is there.
 #[tokio::test]
-async fn the_node_goes_to_the_back_of_the_queue_after_max_hand_overs() {
+async fn the_node_goes_to_the_back_of_the_queue_after_max_holders() {
     let server = start();
     let (client, other) = (calm(&server).await, calm(&server).await);
-    let lock = bounded(&client, 2, LONG);
+    let lock = bounded(&client, 3, LONG);
     let mut guard = within("the grant", lock.lock()).await.unwrap();
     let mut ours = waiting(&lock, 5).into_iter();
     let theirs = tokio::spawn(mutex(&other).lock());
@@ -500,7 +500,7 @@ async fn a_requested_revocation_ends_the_row() {
 async fn other_locks_of_the_client_have_nodes_of_their_own() {
     let server = start();
     let client = calm(&server).await;
-    let lock = bounded(&client, 1, LONG);
+    let lock = bounded(&client, 2, LONG);
     let guard = within("the grant", lock.lock()).await.unwrap();
     let fair = tokio::spawn(fair(&client).lock());
     until(&server, "its node", |view| view.children(DIRECTORY).len() == 2).await;

@@ -163,7 +163,8 @@ fn looks_under_the_read_lock() -> TestResult {
     let created =
         |kind| server.log().iter().filter(|entry| is_new(entry) && entry.path.contains(kind)).count();
     let (readers, writers) = (created("__READ__"), created("__WRIT__"));
-    assert!((99..=3 * 99).contains(&readers) && (3..=99).contains(&writers), "{readers}, {writers}");
+    // The users of a worker share a node.
+    assert!((1..=3 * 99).contains(&readers) && (1..=99).contains(&writers), "{readers}, {writers}");
     assert_eq!(created("lock-"), 0);
     Ok(())
 }

@@ -51,7 +51,7 @@ async fn a_waiter_for_a_place_costs_less_than_one_in_the_queue() {
     const WAITERS: usize = 10_000;
     let server = Elsewhere::start().await;
     let client = server.client().await;
-    let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
+    let lock = InterProcessMutex::new(&client, DIRECTORY).unwrap();
     let holder = within("the grant", lock.lock()).await.unwrap();
     let before = ALLOCATED.current_usage();
     let mut waiting: Vec<_> = (0..WAITERS).map(|_| task::spawn(lock.lock())).collect();

@@ -254,12 +254,12 @@ async fn any_multi_locks_and_nested_locks_come_to_an_end_and_exclude_each_other(
     }
 }
 
-/// It waits for a place behind those that came before it, although it needs no place for the other member.
+/// Its member has a node of its own, behind the one that the tasks of its client hand over.
 #[tokio::test]
-async fn it_goes_behind_those_of_its_client_that_wait_for_a_place() {
+async fn it_waits_for_the_row_of_its_client() {
     let server = start_empty();
     let client = calm(&server).await;
-    let narrow = InterProcessMutex::builder(&client, B).max_znodes(1).build().unwrap();
+    let narrow = InterProcessMutex::builder(&client, B).hand_off(9, SOON).build().unwrap();
     let held = within("the lock", narrow.lock()).await.unwrap();
     let waits = tokio::spawn(narrow.lock());
     let all = InterProcessMultiLock::new(&[&InterProcessMutex::new(&client, A).unwrap(), &narrow]).unwrap();

@@ -66,14 +66,14 @@ async fn clean(server: &Server, clients: &[&Client]) {
 #[tokio::test]
 async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
     let server = start();
-    let clients = [calm(&server).await, calm(&server).await];
-    let [a, b] = &clients;
+    let clients = [calm(&server).await, calm(&server).await, calm(&server).await];
+    let [a, b, c] = &clients;
     let (first, second) = (read(a).await, read(b).await);
     assert_eq!(server.watches(), 0, "readers with readers before them watch nothing");
     let writer = waits_for(&server, a, &second.node(), lock(a).write_lock().lock()).await;
     // A reader that comes now does not pass the writer, though readers are inside; both watch the writer
     // only.
-    let third = waits_for(&server, b, &writer.node, lock(b).read_lock().lock()).await;
+    let third = waits_for(&server, c, &writer.node, lock(c).read_lock().lock()).await;
     let fourth = waits_for(&server, a, &writer.node, lock(a).read_lock().lock()).await;
     let last = waits_for(&server, b, &fourth.node, lock(b).write_lock().lock()).await;
     assert_eq!(view(&server), "RRWRRW");
@@ -87,7 +87,7 @@ async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
     assert!(!last.attempt.is_finished());
     drop((third, fourth));
     last.granted().await.release().await.unwrap();
-    clean(&server, &[a, b]).await;
+    clean(&server, &[a, b, c]).await;
 }
 
 /// The writer in between gives up: its readers do not come in before the writer that is still there.
@@ -129,8 +129,8 @@ async fn try_lock_asks_for_its_own_kind_of_way() {
 #[tokio::test]
 async fn participants_are_of_one_kind_or_of_all() {
     let server = start();
-    let client = calm(&server).await;
-    let (one, two) = (read(&client).await, read(&client).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (one, two) = (read(&client).await, read(&other).await);
     let writer = waits_for(&server, &client, &two.node(), lock(&client).write_lock().lock()).await;
     let lock = lock(&client);
     assert_eq!(lock.read_lock().participants().await.unwrap(), [one.node(), two.node()]);
@@ -138,7 +138,7 @@ async fn participants_are_of_one_kind_or_of_all() {
     assert_eq!(lock.participants().await.unwrap(), [one.node(), two.node(), writer.node.clone()]);
     drop((one, two));
     writer.granted().await.release().await.unwrap();
-    clean(&server, &[&client]).await;
+    clean(&server, &[&client, &other]).await;
 }
 
 /// The gate bounds the queue, not the readers that are inside.
@@ -146,7 +146,7 @@ async fn participants_are_of_one_kind_or_of_all() {
 async fn more_readers_than_places_are_inside() {
     let server = start();
     let client = calm(&server).await;
-    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).max_znodes(2).build().unwrap();
+    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(1, SOON).build().unwrap();
     let mut readers = Vec::new();
     for _ in 0..10 {
         readers.push(within("a reader", lock.read_lock().lock()).await.unwrap());
@@ -154,6 +154,30 @@ async fn more_readers_than_places_are_inside() {
     assert_eq!(view(&server), "R".repeat(10));
     drop((readers, lock));
     clean(&server, &[&client]).await;
+}
+
+/// A writer of the client waits already when the node of its readers is granted: none joins them after that.
+#[tokio::test]
+async fn no_reader_joins_ahead_of_a_writer_of_its_client() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let held = within("the lock", write(&other)).await;
+    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(100, SOON).build().unwrap();
+    let reader = tokio::spawn(lock.read_lock().lock());
+    until(&server, "its node", |view| view.children(DIRECTORY).len() == 2).await;
+    let writer = tokio::spawn(lock.write_lock().lock());
+    until(&server, "its node", |view| view.children(DIRECTORY).len() == 3).await;
+    held.release().await.unwrap();
+    let reader = within("the reader", reader).await.unwrap().unwrap();
+    let mut late = ByHand::new(lock.read_lock().lock()).start();
+    until(&server, "a node behind the writer's", |view| view.children(DIRECTORY).len() == 3).await;
+    reader.release().await.unwrap();
+    let writer = within("the writer", writer).await.unwrap().unwrap();
+    assert!(late.poll().is_pending());
+    writer.release().await.unwrap();
+    within("the late reader", late.finished()).await.unwrap().release().await.unwrap();
+    drop(lock);
+    clean(&server, &[&client, &other]).await;
 }
 
 /// No queued writer comes in between, queued readers do, and the guard keeps its token.
@@ -547,7 +571,7 @@ async fn kazoos_names_are_used_when_asked_for() {
     guard.release().await.unwrap();
 }
 
-/// One look at the directory for all that wake together in a session.
+/// One node, and one look at the directory, for all that wait together in a session.
 #[tokio::test]
 async fn thirty_readers_behind_a_writer_cost_its_release_two_requests() {
     let server = start();
@@ -555,10 +579,8 @@ async fn thirty_readers_behind_a_writer_cost_its_release_two_requests() {
     let writer = write(&a).await;
     let (node, id) = (writer.node(), session(&b));
     let readers: Vec<_> = (0..30).map(|_| tokio::spawn(lock(&b).read_lock().lock())).collect();
-    until(&server, "thirty waiters", move |view| {
-        view.children(DIRECTORY).len() == 31 && view.counters().requests_of(id, Op::GetData) == 30
-    })
-    .await;
+    until(&server, "their watch", move |view| view.counters().requests_of(id, Op::GetData) == 1).await;
+    assert_eq!(view(&server), "WR");
     assert_eq!(server.watches_on(&node), [id]);
     server.reset_counters();
     writer.release().await.unwrap();

@@ -149,7 +149,11 @@ async fn a_kept_lock_is_given_up_to_one_that_comes() {
 /// A held one is given up with its release, whoever of this client waits.
 #[tokio::test]
 async fn a_held_one_is_given_up_with_its_release() {
-    let (server, client, lock, node, other) = scene().await;
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    // No row of holders.
+    let lock = InterProcessMutex::builder(&client, DIRECTORY).sticky(LONG).hand_off(1, LONG).build().unwrap();
+    let node = kept(&server, &lock).await;
     let guard = at_once(&lock);
     let theirs = tokio::spawn(mutex(&other).lock());
     until(&server, "the event", |view| view.watches_on(DIRECTORY).is_empty()).await;
@@ -166,6 +170,21 @@ async fn a_held_one_is_given_up_with_its_release() {
     let ours = within("the grant", ours).await.unwrap();
     drop(ours);
     end(&server, &[&client, &other], lock, "held").await;
+}
+
+/// No other caller of its client has come, for whom others would be watched for.
+#[tokio::test]
+async fn the_node_of_a_try_is_kept_and_given_up() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    let guard = within("the try", lock.try_lock()).await.unwrap();
+    let node = guard.node();
+    guard.release().await.unwrap();
+    assert!(server.exists(&node), "it is kept");
+    within("the grant", mutex(&other).lock()).await.unwrap().release().await.unwrap();
+    assert!(!server.exists(&node));
+    end(&server, &[&client, &other], lock, "a try's").await;
 }
 
 /// A try of another process leaves its node as a sign.

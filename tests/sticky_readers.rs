@@ -233,7 +233,8 @@ async fn readers_that_wait_together_share_a_node() {
         }
         error => panic!("{error}"),
     }
-    let next = tokio::spawn(read_write::lock(&other).write_lock().lock());
+    let third = calm(&server).await;
+    let next = tokio::spawn(read_write::lock(&third).write_lock().lock());
     until(&server, "the next writer", |view| view.children(DIRECTORY).len() == 3).await;
     // One leaves.
     let mut waiting = waiting.into_iter();
@@ -258,7 +259,7 @@ async fn readers_that_wait_together_share_a_node() {
     }
     until(&server, "the end of their node", |view| view.children(DIRECTORY).len() == 1).await;
     drop((writer, lock));
-    clean(&server, &[&client, &other], "together").await;
+    clean(&server, &[&client, &other, &third], "together").await;
 }
 
 /// A node that no reader is inside by is given up to an upgrade, of its own client or another.

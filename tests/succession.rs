@@ -9,7 +9,7 @@ use test_support::in_process::{
     DIRECTORY, calm, granted, mutex, never_for, queue, read_write, session, start, until,
 };
 use test_support::{SOON, within};
-use zookeeper_recipes::{Client, InterProcessMutex, LockGuard};
+use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock, LockGuard};
 use zookeeper_test_server::{Cut, LogKind, Loss, Match, Op, Server};
 
 /// A mutex whose next grant is expected to need no list, and the number that it expects.
@@ -118,7 +118,9 @@ async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
 async fn a_watch_on_a_later_directory_says_nothing_of_readers_in_the_earlier_one() {
     let server = start();
     let (client, other) = (calm(&server).await, calm(&server).await);
-    let (lock, id) = (read_write::lock(&client).read_lock(), session(&client));
+    // A reader does not share the node of one that is inside.
+    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(1, SOON).build().unwrap();
+    let (lock, id) = (lock.read_lock(), session(&client));
     for _ in 0..2 {
         within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
     }

@@ -222,11 +222,8 @@ async fn errors_of_building_name_the_path_and_the_option() {
     let invalid = InterProcessMutex::new(&client, "no/slash").unwrap_err();
     assert!(invalid.to_string().contains("\"no/slash\""), "{invalid}");
     assert_well_put(&invalid);
-    let option = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(0).build().unwrap_err();
-    assert!(
-        option.to_string().contains(DIRECTORY) && option.to_string().contains("`max_znodes`"),
-        "{option}"
-    );
+    let option = InterProcessMutex::builder(&client, DIRECTORY).hand_off(0, SOON).build().unwrap_err();
+    assert!(option.to_string().contains(DIRECTORY) && option.to_string().contains("`hand_off`"), "{option}");
     assert_well_put(&option);
     let _first = mutex(&client);
     let conflict = InterProcessMutex::builder(&client, DIRECTORY).data("x").build().unwrap_err();

@@ -61,7 +61,7 @@ pub struct Plan {
     pub clock_rate: f64,
     pub touch_interval: Duration,
     pub margin: LeaseMargin,
-    /// How many callers of a client a mutex is handed to, and for how long, before another is let in; 0 is none.
+    /// How many callers of a client have a lock in a row, and for how long, before another is let in; 0 is the default.
     pub handoff: u32,
     pub handoff_ms: u64,
     pub sticky: bool,
@@ -134,7 +134,7 @@ impl Plan {
             clock_rate: if drifts { *rng.pick(&[0.9, 1.05, 1.1]) } else { 1.0 },
             touch_interval: if lags { session_timeout / 20 } else { Duration::ZERO },
             margin: if rng.one_in(4) { LeaseMargin::Strict } else { LeaseMargin::Standard },
-            handoff: *rng.pick(&[0, 0, 0, 8]),
+            handoff: *rng.pick(&[0, 0, 1, 8]),
             handoff_ms: *rng.pick(&[50, 500]),
             sticky: rng.one_in(3),
             fresh_handles: rng.one_in(3),

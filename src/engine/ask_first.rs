@@ -19,7 +19,12 @@ const ROUNDS: u32 = 2;
 /// When a call with this deadline asks who is first, for the error if it is not granted in time; `None` if its time
 /// is too short.
 pub(super) fn ask_at(deadline: Instant, asked: Duration) -> Option<Instant> {
-    deadline.checked_sub((asked / 4).min(BEFORE)).filter(|at| *at > Instant::now())
+    asks_at(deadline, asked).filter(|at| *at > Instant::now())
+}
+
+/// The same, also if that is over: the time was another call's until now.
+pub(super) fn asks_at(deadline: Instant, asked: Duration) -> Option<Instant> {
+    deadline.checked_sub((asked / 4).min(BEFORE))
 }
 
 /// Asks who is first, unless that is known or has just been asked. One of many calls that end soon asks for all.

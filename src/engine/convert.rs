@@ -30,13 +30,15 @@ pub(crate) type ConversionOutcome = Result<Hold, (Hold, ConversionFailure)>;
 
 /// Turns a held write lock into a read lock, without a gap; `None` if the client has ended.
 pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
+    // No other writer of this client has the node next, which becomes a reader's.
+    hold.take_out();
     start(hold, Kind::Shared).await.ok()
 }
 
 /// Turns a held read lock into the write lock, if no other reader can be inside; `None` if the client has
 /// ended.
 pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
-    if !hold.held().take_out() {
+    if !hold.take_out() {
         // Readers of this client are inside by the same node.
         return Some(match hold.lost() {
             Some(reason) => lost(hold, reason),

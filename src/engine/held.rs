@@ -56,11 +56,9 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Takes the node out of the shared ones, for a conversion of the hold with this number. Returns `false` if other
-    /// holds share it.
-    fn take_out(&self, _hold: u64) -> bool {
-        true
-    }
+    /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if other holds share
+    /// it.
+    fn take_out(&self, hold: u64) -> bool;
 }
 
 /// How a hold is over.
@@ -206,7 +204,7 @@ impl Held {
         let _ = self.room.set(Arc::clone(room));
     }
 
-    /// Takes its node out of the shared ones, for a conversion. Returns `false` if other holds share it.
+    /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
     pub(super) fn take_out(&self) -> bool {
         self.room.get().is_none_or(|room| room.take_out(self.number))
     }
@@ -747,6 +745,10 @@ mod tests {
 
         fn over(&self, number: u64, how: Over) {
             *self.0.lock().unwrap() = Some((number, how));
+        }
+
+        fn take_out(&self, _hold: u64) -> bool {
+            true
         }
     }
 

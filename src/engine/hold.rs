@@ -84,6 +84,16 @@ impl Hold {
         Granted::new(Arc::clone(&self.held), Arc::clone(&self.session), self.token, self.how)
     }
 
+    /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
+    pub(super) fn take_out(&self) -> bool {
+        let in_room = self.path_lock.room().and_then(|room| room.holder());
+        // A local holder all the time.
+        if let Some(holder) = in_room.filter(|holder| Arc::ptr_eq(&holder.held, &self.held)) {
+            self.path_lock.lock_holders().insert(self.held.number(), holder);
+        }
+        self.held.take_out()
+    }
+
     /// Marks the hold as released: one transaction has exchanged its node for permits.
     pub(crate) fn exchanged(mut self) {
         self.released = true;

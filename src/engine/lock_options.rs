@@ -90,8 +90,8 @@ pub(crate) struct LockOptions {
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parents: ParentNodes,
     pub(crate) dialect: Dialect,
-    /// How its attempts hand it over in memory; `None` if they do not.
-    pub(crate) hand_off: Option<HandOff>,
+    /// How its attempts hand it over in memory.
+    pub(crate) hand_off: HandOff,
     /// How long a node that no caller needs is kept; `None` if it is not.
     pub(crate) sticky: Option<Duration>,
     /// Of a semaphore only.
@@ -155,7 +155,7 @@ impl RequestedOptions {
         if self.hand_off.is_some_and(|hand_off| hand_off.max == 0 || hand_off.time.is_zero()) {
             return invalid(
                 "hand_off",
-                "both bounds are at least 1: without `hand_off` nothing is handed over",
+                "both bounds are at least 1: with `hand_off(1, ..)` nothing is handed over",
             );
         }
         if self.sticky.is_some_and(|idle| idle.is_zero()) {
@@ -170,7 +170,7 @@ impl RequestedOptions {
             Recipe::Semaphore => Some(self.semaphore(namespace, path)?),
             _ => None,
         };
-        let (hand_off, sticky) = (self.hand_off, self.sticky);
+        let (hand_off, sticky) = (self.hand_off.unwrap_or_default(), self.sticky);
         Ok(LockOptions { recipe, node_limit, data, acl, parents, dialect, hand_off, sticky, semaphore })
     }
 
@@ -219,7 +219,7 @@ impl RequestedOptions {
             Err("parents")
         } else if !same(self.dialect.as_ref(), &path_lock.dialect) {
             Err("dialect")
-        } else if self.hand_off.is_some() && self.hand_off != path_lock.hand_off {
+        } else if !same(self.hand_off.as_ref(), &path_lock.hand_off) {
             Err("hand_off")
         } else if self.sticky.is_some() && self.sticky != path_lock.sticky {
             Err("sticky")

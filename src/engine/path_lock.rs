@@ -25,6 +25,7 @@ use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting};
 use crate::protocol::local_queue::{Census, Limit};
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
+use crate::protocol::room::HandOff;
 use crate::session::core::Core;
 use crate::session::log;
 use crate::session::nodes::NodeOwner;
@@ -219,13 +220,14 @@ impl PathLock {
         options: LockOptions,
         queue: Arc<SharedQueue>,
     ) -> Self {
-        let sticky = options.sticky.is_some();
-        let has_room = options.recipe == Recipe::Mutex && (sticky || options.hand_off.is_some());
-        let room = has_room.then(|| SharedRoom::new(options.hand_off, sticky, client.holders()));
-        let shares = options.recipe == Recipe::ReadWriteLock && sticky;
-        let readers = shares.then(|| {
+        let (recipe, hand_off, is_kept) = (options.recipe, options.hand_off, options.sticky.is_some());
+        let is_read_write = recipe == Recipe::ReadWriteLock;
+        let has_room = recipe == Recipe::Mutex || is_read_write;
+        // Of a read-write lock, the node of the readers is kept.
+        let room = has_room.then(|| SharedRoom::new(hand_off, is_kept && !is_read_write, client.holders()));
+        let readers = is_read_write.then(|| {
             // Each of those that wait has a hold of its own.
-            SharedReaders::new(SharedRoom::new(None, false, client.holders()))
+            SharedReaders::new(SharedRoom::new(HandOff::NONE, false, client.holders()), is_kept, hand_off)
         });
         let path_lock = Self {
             registry,
@@ -307,7 +309,7 @@ impl PathLock {
     /// Returns whether attempts that arrive together share one list. Otherwise each sends its own together
     /// with its create, as the mutex promises.
     pub(super) fn shares_lists(&self) -> bool {
-        matches!(self.options.recipe, Recipe::FairLock | Recipe::ReadWriteLock)
+        self.options.recipe == Recipe::FairLock
     }
 
     /// Returns whether a contender waits in memory for a predecessor of its own session. Only those of a fair

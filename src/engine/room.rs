@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
+use crate::engine::ask_first;
 use crate::engine::attempt;
 use crate::engine::hold::Hold;
 use crate::engine::observe;
@@ -16,13 +17,13 @@ use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::GrantReceiver;
 use crate::engine::progress::Progress;
 use crate::engine::shared_readers::{Joined, SharedNode, SharedReaders};
-use crate::engine::shared_room::{Arrived, Granted, Look, SharedRoom, State, Waiter};
+use crate::engine::shared_room::{Arrived, Granted, Look, SharedRoom, State, Tried, Waiter};
 use crate::error::TryLockError;
 use crate::path::LockPath;
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
-use crate::protocol::room::{Late, Patience, Position};
+use crate::protocol::room::{Late, Position};
 use crate::session::note::How;
 use crate::session::waker;
 use crate::session::watches::{WatchUse, changed};
@@ -43,42 +44,32 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     if let Some(Joined { held, session, token }) = readers.and_then(|readers| readers.join(ask.lease)) {
         return Ok(Hold::new(Arc::clone(&path_lock), session, held, token, ask.location).by(How::Shared));
     }
-    let room = match readers {
-        // One that waits for no other asks the servers.
-        Some(_) if matches!(ask.budget, Budget::Try { .. }) => None,
-        Some(readers) => Some(readers.room()),
-        None => path_lock.room(),
+    let deadline = match ask.budget {
+        Budget::Try { .. } => return try_now(path_lock, ask).await,
+        Budget::Until { deadline, .. } => Some(deadline),
+        Budget::Forever => None,
     };
-    let Some(room) = room else {
-        let hold = attempt::start(&path_lock, ask).result().await?;
-        if let Some(readers) = readers {
-            share(&path_lock, readers, &hold);
-        }
-        return Ok(hold);
-    };
-    let patience = match ask.budget {
-        Budget::Try { .. } => Patience::Try,
-        Budget::Until { deadline, .. } => Patience::Until(Some(deadline)),
-        Budget::Forever => Patience::Until(None),
+    let Some(room) = readers.map(|readers| readers.room()).or_else(|| path_lock.room()) else {
+        return attempt::start(&path_lock, ask).result().await;
     };
     let number = path_lock.client().cleanup().number();
-    let at = Position::new(number, patience, ask.admission == Admission::Again);
+    let at = Position::new(number, ask.admission == Admission::Again);
     let (reply, told) = oneshot::channel();
-    match room.arrive(at, patience, waiter(ask, reply)) {
-        // Readers do not wait for each other.
-        Arrived::Waits if readers.is_some() => observe::queued(ask.call, None, || None),
-        Arrived::Waits => observe::queued(ask.call, None, || Some(room.lock().room.ahead_of_last())),
-        Arrived::Busy => return Err(busy(&path_lock, room)),
-        Arrived::Granted(granted, lease) => {
-            let hold = had(&path_lock, granted)?;
-            if let Some(lease) = lease {
-                // What it returns, the caller finds out.
-                let _ = hold.set_lease(lease);
-            }
-            return Ok(hold);
-        }
-    }
+    let ahead = match room.arrive(at, deadline, waiter(ask, reply)) {
+        Arrived::Granted(granted) => return leased(had(&path_lock, granted)?, ask.lease),
+        // Whether it waits is told by the attempt.
+        Arrived::First => None,
+        Arrived::Behind(ahead) => Some(ahead),
+    };
     let _leaves = Leaves { room, at };
+    if let Some(ahead) = ahead {
+        // Readers do not wait for each other.
+        observe::queued(ask.call, None, || readers.is_none().then_some(ahead));
+    }
+    if let Some(readers) = path_lock.readers().filter(|_| ask.kind == Kind::Exclusive) {
+        // Readers that come from here on wait behind this writer.
+        readers.close_any();
+    }
     begin(&path_lock, room, readers);
     let told = async {
         tokio::select! {
@@ -99,11 +90,51 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     }
 }
 
+/// Tries to get a lock without waiting for any other contender. Where its client has no node, it asks the servers by one of
+/// its own.
+async fn try_now(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
+    let readers = path_lock.readers().filter(|_| ask.kind == Kind::Shared);
+    let room = path_lock.room().filter(|_| readers.is_none());
+    match room.map(|room| room.try_now(ask.location)) {
+        Some(Tried::Granted(granted)) => return leased(had(&path_lock, granted)?, ask.lease),
+        Some(Tried::Held) => return Err(busy(&path_lock)),
+        // A local hold beside the room: of a try, or of a multi-lock.
+        Some(Tried::Asks) if path_lock.own_ahead(Kind::Exclusive).is_some() => return Err(busy(&path_lock)),
+        Some(Tried::Asks) | None => {}
+    }
+    let hold = attempt::start(&path_lock, ask).result().await?;
+    if let Some(readers) = readers {
+        share(&path_lock, readers, &hold);
+    }
+    if let Some(room) = room.filter(|room| room.adopt(hold.held(), hold.token(), ask.location)) {
+        // It is known as the room's.
+        drop(path_lock.lock_holders().remove(&hold.held().number()));
+        if room.sticky {
+            // Others are watched for, once it is kept.
+            begin(&path_lock, room, None);
+        }
+    }
+    Ok(hold)
+}
+
+/// Sets the lease that was asked for, of a hold that was granted before its caller came.
+fn leased(hold: Hold, lease: Option<Duration>) -> Result<Hold, TryLockError> {
+    if let Some(lease) = lease {
+        // What it returns, the caller finds out.
+        let _ = hold.set_lease(lease);
+    }
+    Ok(hold)
+}
+
 /// Has the node of a granted reader shared from here on, and watched for writers while it is open. `None` if the reader
 /// is over already.
 fn share(path_lock: &Arc<PathLock>, readers: &SharedReaders, hold: &Hold) -> Option<Arc<SharedNode>> {
     let node = readers.share(hold.held(), hold.session(), hold.token())?;
-    if node.is_open() {
+    // A writer that came before the node was open has closed nothing.
+    if path_lock.room().is_some_and(|room| room.lock().room.is_waited_for()) {
+        node.close();
+    }
+    if readers.is_kept() && node.is_open() {
         let (watched, session) = (Arc::clone(&node), Arc::downgrade(hold.session()));
         let (directory, naming, name) = (path_lock.path().clone(), path_lock.naming(), hold.node());
         let idle = path_lock.options().sticky.unwrap_or_default();
@@ -166,17 +197,24 @@ fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Wa
         Budget::Until { asked, .. } => asked,
         Budget::Forever => Duration::ZERO,
     };
-    Waiter { reply, lease: ask.lease, location: ask.location, began: Instant::now(), asked, grants: 0 }
+    Waiter {
+        reply,
+        lease: ask.lease,
+        location: ask.location,
+        began: Instant::now(),
+        asked,
+        grants: 0,
+        call: ask.call,
+    }
 }
 
 fn had(path_lock: &Arc<PathLock>, granted: Granted) -> Result<Hold, TryLockError> {
     Hold::of_room(Arc::clone(path_lock), granted).ok_or_else(|| path_lock.ended().into())
 }
 
-/// Returns the error of a try that others of this client are in the way of.
-fn busy(path_lock: &PathLock, room: &SharedRoom) -> TryLockError {
-    let ahead = room.lock().ahead();
-    let ahead = ahead.or_else(|| path_lock.own_ahead(Kind::Exclusive));
+/// Returns the error of a try while another caller of this client has the lock.
+fn busy(path_lock: &PathLock) -> TryLockError {
+    let ahead = path_lock.own_ahead(Kind::Exclusive);
     path_lock.would_block(Kind::Exclusive, ahead.unwrap_or(Ahead { count: 1, first: None }))
 }
 
@@ -188,11 +226,6 @@ impl State {
 
     fn progress(&self) -> Option<Progress> {
         self.attempt.as_ref().map(|(_, progress)| progress.get())
-    }
-
-    /// Returns the live contenders before the attempt under way, if they are known.
-    fn ahead(&self) -> Option<Ahead> {
-        self.progress()?.waiting.ahead().cloned()
     }
 }
 
@@ -219,8 +252,10 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, readers: Option<&Arc
                 true
             }
             Some(until) => {
-                let sooner = state.room.next_deadline().is_some_and(|deadline| deadline < until);
-                if sooner || state.room.wanted().is_some() {
+                let next = state.room.next_late();
+                let due = next.and_then(|(deadline, waiter)| ask_first::asks_at(deadline, waiter.asked));
+                let sooner = due.is_some_and(|due| due < until);
+                if sooner || state.room.wants_attempt() {
                     room.wake.notify_one();
                 }
                 false
@@ -231,8 +266,15 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, readers: Option<&Arc
         // Made here: a runtime that shuts down may drop the task before its first poll.
         let (room, path_lock_of_task) = (Arc::clone(room), Arc::downgrade(path_lock));
         let readers = readers.cloned();
-        let task =
-            Task { room, readers, path_lock: path_lock_of_task, result: None, watch: None, is_done: false };
+        let task = Task {
+            room,
+            readers,
+            path_lock: path_lock_of_task,
+            result: None,
+            watch: None,
+            asked: None,
+            is_done: false,
+        };
         path_lock.client().spawn(task.run());
     }
 }
@@ -245,10 +287,12 @@ struct Task {
     /// The readers that wait in the room and share what is granted; `None` if they are handed it in turn, to write.
     readers: Option<Arc<SharedReaders>>,
     path_lock: Weak<PathLock>,
-    /// The result of the attempt under way, and for whom it was made.
-    result: Option<(GrantReceiver, Patience<Instant>)>,
+    /// The result of the attempt under way.
+    result: Option<GrantReceiver>,
     /// Ends when there may be others that want the node with this number.
     watch: Option<(u64, Watch)>,
+    /// The last deadline before which it has asked who is first.
+    asked: Option<Instant>,
     /// Whether it has ended because no caller waits.
     is_done: bool,
 }
@@ -276,7 +320,7 @@ impl Task {
             let Some(until) = self.work() else { return };
             let result = async {
                 match &mut self.result {
-                    Some((result, _)) => result.await,
+                    Some(result) => result.await,
                     None => std::future::pending().await,
                 }
             };
@@ -297,7 +341,7 @@ impl Task {
                     self.room.others_come(node);
                 }
                 () = self.room.wake.notified() => {}
-                () = tokio::time::sleep_until(until.into()) => self.late(),
+                () = tokio::time::sleep_until(until.into()) => self.due(),
             }
             if Instant::now() >= until && self.result.is_none() && self.ends() {
                 return;
@@ -322,29 +366,27 @@ impl Task {
         let path_lock = self.path_lock.upgrade()?;
         let wanted = {
             let mut state = self.room.lock();
-            let wanted = state.room.wanted();
-            if wanted.is_some() {
+            let wanted = state.room.wants_attempt();
+            if wanted {
                 state.room.attempt_begins();
             }
-            wanted
+            // The first is told whether it waits.
+            wanted.then(|| state.room.first().and_then(|waiter| waiter.call))
         };
-        if let Some(patience) = wanted {
+        if let Some(call) = wanted {
             let location = std::panic::Location::caller();
-            let budget = match patience {
-                Patience::Try => Budget::Try { timeout: path_lock.client().connect_timeout() },
-                Patience::Until(_) => Budget::Forever,
-            };
             // One that was cancelled may have been granted the lock, which is released here.
             self.result = None;
             self.room.attempt_over();
-            let pending = attempt::start(&path_lock, Ask::new(self.kind(), budget, location));
+            let ask = Ask { call, ..Ask::new(self.kind(), Budget::Forever, location) };
+            let pending = attempt::start(&path_lock, ask);
             let (result, cancel, progress) = pending.split();
-            self.result = result.map(|result| (result, patience));
+            self.result = result;
             let cancelled = self.room.lock().begun((cancel, progress));
             drop(cancelled);
         }
         self.watch_for_others(&path_lock);
-        let idle = path_lock.options().sticky;
+        let idle = path_lock.options().sticky.filter(|_| self.room.sticky);
         if let Some(idle) = idle {
             self.room.give_up(Some(idle));
         }
@@ -356,8 +398,31 @@ impl Task {
         let until = now.checked_add(idle.map_or(waits, |idle| state.idle_left(idle).min(LONGEST)));
         let until = until.unwrap_or(now);
         let until = state.room.next_deadline().map_or(until, |deadline| deadline.min(until));
+        let until = self.question(&state).map_or(until, |(at, _)| at.min(until));
         state.task_sleeps_until = Some(until);
         Some(until)
+    }
+
+    /// Returns when who is first is asked for, for the error of the next whose time is over, and when that is; `None` if
+    /// it has been.
+    fn question(&self, state: &State) -> Option<(Instant, Instant)> {
+        let (deadline, waiter) = state.room.next_late()?;
+        let at = ask_first::asks_at(deadline, waiter.asked)?;
+        (self.asked < Some(deadline)).then_some((at, deadline))
+    }
+
+    /// Does what is due by now: asks who is first, and ends the waits that are over.
+    fn due(&mut self) {
+        let Some(path_lock) = self.path_lock.upgrade() else { return };
+        let now = Instant::now();
+        let question = self.question(&self.room.lock()).filter(|(at, _)| *at <= now);
+        if let Some((_, deadline)) = question {
+            self.asked = Some(deadline);
+            if deadline > now {
+                ask_first::ask(&path_lock);
+            }
+        }
+        self.late(&path_lock, now);
     }
 
     /// Watches a node that is kept, and no other any more.
@@ -376,7 +441,7 @@ impl Task {
 
     /// Handles the end of the attempt.
     fn ended(&mut self, result: Option<Result<Hold, TryLockError>>) {
-        let Some((_, patience)) = self.result.take() else { return };
+        self.result = None;
         // Before a caller can leave with the grant on its way to it: its flush waits until that has come back.
         let _pending = result.as_ref().and_then(|result| result.as_ref().ok()).map(Hold::ticket);
         let is_cancelled = self.room.lock().attempt.is_none();
@@ -393,7 +458,7 @@ impl Task {
                 drop(hold);
             }
             Some(Err(error)) => {
-                let failed = self.room.lock().room.failed(patience);
+                let failed = self.room.lock().room.failed();
                 for waiter in failed {
                     self.fail(waiter, &error);
                 }
@@ -445,11 +510,10 @@ impl Task {
     }
 
     /// Ends the waits that are over.
-    fn late(&self) {
-        let Some(path_lock) = self.path_lock.upgrade() else { return };
+    fn late(&self, path_lock: &PathLock, now: Instant) {
         let (late, grants, progress, cancelled) = {
             let mut state = self.room.lock();
-            let (late, grants, progress) = (state.room.late(Instant::now()), state.grants, state.progress());
+            let (late, grants, progress) = (state.room.late(now), state.grants, state.progress());
             let cancelled = state.room.is_idle().then(|| state.cancel()).flatten();
             (late, grants, progress, cancelled)
         };

@@ -12,12 +12,18 @@ use crate::engine::shared_queue::Place;
 use crate::engine::shared_room::SharedRoom;
 use crate::protocol::hold::Deletion;
 use crate::protocol::readers::{Leaving, Readers};
+use crate::protocol::room::HandOff;
 use crate::session::zk_session::Session;
 
 /// The readers of one client and read-write lock.
 pub(crate) struct SharedReaders {
     /// The node that was opened last, which knows whether it still is.
     last: Mutex<Option<Arc<SharedNode>>>,
+    /// Whether an open node is kept when no reader is inside.
+    is_kept: bool,
+    /// How many readers may share a node that is not kept, and for how long after its grant they may join it: a writer
+    /// of another process waits for them too.
+    bounds: HandOff,
     /// Where they wait for a node.
     room: Arc<SharedRoom>,
 }
@@ -32,8 +38,11 @@ pub(super) struct SharedNode {
 
 struct State {
     readers: Readers<Weak<Held>>,
-    /// While it is open.
+    /// While it is open, and kept.
     anchor: Option<Arc<Held>>,
+    /// How many may still join it, and until when; `None` if the watch for writers bounds that. A time beyond all
+    /// clocks is none.
+    joins_left: Option<(u32, Option<Instant>)>,
     last_used: Instant,
 }
 
@@ -44,9 +53,28 @@ pub(super) struct Joined {
     pub(super) token: (i64, u64),
 }
 
+impl State {
+    /// Returns whether another reader may join the node now.
+    fn may_join(&self, now: Instant) -> bool {
+        let is_within =
+            |(joins, until): (u32, Option<Instant>)| joins > 0 && until.is_none_or(|until| now < until);
+        self.readers.is_open() && self.joins_left.is_none_or(is_within)
+    }
+
+    /// Returns a hold that is inside, if another reader may join it now.
+    fn open_to(&self, now: Instant) -> Option<Arc<Held>> {
+        self.readers.any().filter(|_| self.may_join(now)).and_then(Weak::upgrade)
+    }
+}
+
 impl SharedReaders {
-    pub(super) fn new(room: Arc<SharedRoom>) -> Arc<Self> {
-        Arc::new(Self { last: Mutex::default(), room })
+    pub(super) fn new(room: Arc<SharedRoom>, is_kept: bool, bounds: HandOff) -> Arc<Self> {
+        Arc::new(Self { last: Mutex::default(), is_kept, bounds, room })
+    }
+
+    /// Returns whether an open node is kept when no reader is inside, and so has to be watched for writers.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// Returns where readers wait for a node.
@@ -71,7 +99,7 @@ impl SharedReaders {
         let (_before, anchor);
         {
             let mut last = self.lock();
-            let other_is_open = last.as_ref().is_some_and(|node| node.is_open());
+            let other_is_open = last.as_ref().is_some_and(|node| node.lock().may_join(Instant::now()));
             let mut state = node.lock();
             reader.enter(&(Arc::clone(&node) as Arc<dyn InRoom>));
             // What ends the reader from here on comes to the node, and waits for the mutex. If it has ended before,
@@ -84,16 +112,22 @@ impl SharedReaders {
                 drop(state);
                 return Some(node);
             }
-            let number = reader.next_number();
-            anchor = reader.unregistered_heir(session, number, None, None);
-            state.readers.open(number, Arc::downgrade(&anchor));
-            state.anchor = Some(Arc::clone(&anchor));
+            anchor =
+                self.is_kept.then(|| reader.unregistered_heir(session, reader.next_number(), None, None));
+            state.readers.open(anchor.as_ref().map(|anchor| (anchor.number(), Arc::downgrade(anchor))));
+            state.anchor.clone_from(&anchor);
+            let until = Instant::now().checked_add(self.bounds.time);
+            // The reader itself is the first.
+            let joins = self.bounds.max.saturating_sub(1);
+            state.joins_left = (!self.is_kept).then_some((joins, until));
             _before = last.replace(Arc::clone(&node));
         }
-        anchor.register(session);
-        // Its session has ended before it was registered.
-        if anchor.is_lost_or_released() {
-            node.close();
+        if let Some(anchor) = anchor {
+            anchor.register(session);
+            // Its session has ended before it was registered.
+            if anchor.is_lost_or_released() {
+                node.close();
+            }
         }
         Some(node)
     }
@@ -117,7 +151,7 @@ impl SharedReaders {
 impl SharedNode {
     fn new(reader: &Arc<Held>, token: (i64, u64)) -> Arc<Self> {
         let readers = Readers::new(reader.number(), Arc::downgrade(reader));
-        let state = State { readers, anchor: None, last_used: Instant::now() };
+        let state = State { readers, anchor: None, joins_left: None, last_used: Instant::now() };
         Arc::new(Self { state: Mutex::new(state), token, closed: Notify::new() })
     }
 
@@ -126,18 +160,26 @@ impl SharedNode {
     }
 
     fn join(&self, lease: Option<Duration>) -> Option<Joined> {
-        let anchor = self.lock().anchor.clone()?;
-        let Some(session) = anchor.session().filter(|session| session.is_healthy()) else {
+        let inside = self.lock().open_to(Instant::now());
+        let Some(inside) = inside else {
             self.close();
             return None;
         };
-        let number = anchor.next_number();
-        let reader = anchor.unregistered_heir(&session, number, None, None);
+        let Some(session) = inside.session().filter(|session| session.is_healthy()) else {
+            self.close();
+            return None;
+        };
+        let number = inside.next_number();
+        let reader = inside.unregistered_heir(&session, number, None, None);
         {
             let mut state = self.lock();
             // The node is closed, and its end noted, under this mutex, and the reader is inside then.
-            if !state.readers.join(number, Arc::downgrade(&reader)) {
+            let may_join = state.may_join(Instant::now());
+            if !may_join || !state.readers.join(number, Arc::downgrade(&reader)) {
                 return None;
+            }
+            if let Some((joins, _)) = &mut state.joins_left {
+                *joins = joins.saturating_sub(1);
             }
             state.last_used = Instant::now();
         }
@@ -315,7 +357,11 @@ mod tests {
     use crate::session::clock;
 
     fn shared() -> Arc<SharedReaders> {
-        SharedReaders::new(SharedRoom::new(None, false, watch::Sender::default()))
+        SharedReaders::new(
+            SharedRoom::new(HandOff::NONE, false, watch::Sender::default()),
+            true,
+            HandOff::NONE,
+        )
     }
 
     /// A session with a valid lease, and what is left to its cleanup.
@@ -449,6 +495,34 @@ mod tests {
             });
             assert_eq!(scene.deleted(), 0, "the node of another reader");
             reader.release(None);
+            assert_eq!(scene.deleted(), 1);
+        }
+    }
+
+    /// The bounds hold for readers that come at once, and a time beyond all clocks bounds no less.
+    #[tokio::test]
+    async fn no_more_readers_join_than_may() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..500 {
+            scene.renew();
+            let room = SharedRoom::new(HandOff::NONE, false, watch::Sender::default());
+            let readers = SharedReaders::new(room, false, HandOff { max: 2, time: Duration::MAX });
+            let reader = scene.reader();
+            let _node = readers.share(&reader, &scene.session, (1, 0)).unwrap();
+            let all = Barrier::new(3);
+            let joined: Vec<_> = std::thread::scope(|threads| {
+                let join = || {
+                    all.wait();
+                    readers.join(None)
+                };
+                let threads: Vec<_> = (0..3).map(|_| threads.spawn(join)).collect();
+                threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(joined.len(), 1);
+            for reader in joined.into_iter().map(|joined| joined.held).chain([reader]) {
+                reader.release(None);
+            }
             assert_eq!(scene.deleted(), 1);
         }
     }

@@ -16,10 +16,10 @@ use crate::engine::shared_queue::Place;
 use crate::error::TryLockError;
 use crate::path::LockPath;
 use crate::protocol::hold::Deletion;
-use crate::protocol::room::{Arrival, HandOff, Next, Patience, Position, Room};
+use crate::protocol::room::{HandOff, Kept, Next, Position, Room};
 use crate::session::clock;
 use crate::session::journal;
-use crate::session::note::How;
+use crate::session::note::{CallNumber, How};
 use crate::session::tickets::Ticket;
 use crate::session::waker::contain_panic;
 use crate::session::zk_session::Session;
@@ -44,10 +44,10 @@ pub(super) struct State {
     holder: Option<Holder>,
     /// The two numbers of the last fencing token.
     token: (i64, u64),
-    /// How often the lock was granted.
+    /// How often the lock was granted, and not lost.
     pub(super) grants: u64,
     /// The hold of a node that is kept.
-    kept: Option<Kept>,
+    kept: Option<KeptHold>,
     /// The node that is to be watched for others. Not its hold, which keeps the room.
     pub(super) look: Option<Look>,
     /// Until when the room's task sleeps; `None` if there is no such task.
@@ -68,7 +68,7 @@ pub(super) struct Look {
 
 /// The hold of a node that is kept, and since when it is.
 #[derive(Debug)]
-struct Kept {
+struct KeptHold {
     held: Arc<Held>,
     since: Instant,
 }
@@ -89,8 +89,10 @@ pub(super) struct Waiter {
     pub(super) began: Instant,
     /// The time that the caller gave.
     pub(super) asked: Duration,
-    /// How often the lock had been granted when this arrived.
+    /// How often the lock had been granted when this arrived, and was over.
     pub(super) grants: u64,
+    /// The call, if that is observed.
+    pub(super) call: Option<CallNumber>,
 }
 
 /// The node of the room, granted to one caller. If it is dropped, the next has it.
@@ -123,13 +125,23 @@ impl Drop for Granted {
     }
 }
 
-/// What comes of an arrival.
+/// What comes of a caller that waits.
 pub(super) enum Arrived {
-    /// The newcomer has the node, for as long as this lease.
-    Granted(Granted, Option<Duration>),
-    Waits,
-    /// It does not wait, and others are in the way.
-    Busy,
+    /// It has the node, which was kept.
+    Granted(Granted),
+    /// An attempt has to be started for it.
+    First,
+    /// It waits behind so many of its client.
+    Behind(usize),
+}
+
+/// What comes of a caller that waits for no other.
+pub(super) enum Tried {
+    Granted(Granted),
+    /// Another caller has the node.
+    Held,
+    /// It has to ask the servers.
+    Asks,
 }
 
 impl Holder {
@@ -139,7 +151,7 @@ impl Holder {
 }
 
 impl SharedRoom {
-    pub(super) fn new(hand_off: Option<HandOff>, sticky: bool, holders: watch::Sender<()>) -> Arc<Self> {
+    pub(super) fn new(hand_off: HandOff, sticky: bool, holders: watch::Sender<()>) -> Arc<Self> {
         let state = State {
             room: Room::new(hand_off, sticky),
             attempt: None,
@@ -163,34 +175,33 @@ impl SharedRoom {
         self.lock().holder.clone()
     }
 
-    /// Handles an arrival. Returns the node that was kept, if the newcomer has it at once.
-    pub(super) fn arrive(&self, at: Position, patience: Patience<Instant>, waiter: Waiter) -> Arrived {
-        let mut waiter = waiter;
+    /// Returns the node if it is kept, and what `otherwise` makes of the room if it is not: under one mutex, under which a
+    /// release decides that a node is kept, or goes to one that waits. One that may not be granted now is released first.
+    fn take_kept_or<T>(
+        &self,
+        location: &'static Location<'static>,
+        otherwise: impl FnOnce(&mut State) -> T,
+    ) -> Result<Granted, T> {
         loop {
             // Dropped after the mutex.
             let session;
             let given_up = {
                 let mut state = self.lock();
-                waiter.grants = state.grants;
                 session = state.kept.as_ref().and_then(|kept| kept.held.session());
                 let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
-                match state.room.arrive(at, waiter, patience, healthy) {
-                    Arrival::Waits => return Arrived::Waits,
-                    Arrival::Busy(_) => return Arrived::Busy,
-                    Arrival::Granted(had) => match (state.kept.take(), session) {
-                        (Some(Kept { held, .. }), Some(session)) => {
-                            state.grants += 1;
-                            state.holder = Some(Holder::new(&held, had.location));
-                            let granted = Granted::new(held, session, state.token, How::Kept);
-                            return Arrived::Granted(granted, had.lease);
-                        }
-                        // Not expected: a room that keeps a node has its hold.
-                        _ => return Arrived::Busy,
-                    },
-                    Arrival::GiveUp(again) => {
-                        waiter = again;
-                        state.kept.take()
+                match state.room.take_kept(healthy) {
+                    Kept::None => return Err(otherwise(&mut state)),
+                    Kept::Granted => {
+                        let (Some(KeptHold { held, .. }), Some(session)) = (state.kept.take(), session)
+                        else {
+                            // Not expected: it is kept by a hold of a session.
+                            return Err(otherwise(&mut state));
+                        };
+                        state.grants += 1;
+                        state.holder = Some(Holder::new(&held, location));
+                        return Ok(Granted::new(held, session, state.token, How::Kept));
                     }
+                    Kept::GivenUp => state.kept.take(),
                 }
             };
             if let Some(kept) = given_up {
@@ -199,11 +210,59 @@ impl SharedRoom {
         }
     }
 
+    /// Handles a caller that waits.
+    pub(super) fn arrive(&self, at: Position, deadline: Option<Instant>, waiter: Waiter) -> Arrived {
+        let wait = |state: &mut State| {
+            let grants = state.grants.saturating_sub(u64::from(state.room.has_node()));
+            state.room.wait(at, Waiter { grants, ..waiter }, deadline);
+            (!state.room.wants_attempt()).then(|| state.room.ahead_of_last())
+        };
+        match self.take_kept_or(waiter.location, wait) {
+            Ok(granted) => Arrived::Granted(granted),
+            Err(None) => Arrived::First,
+            Err(Some(ahead)) => Arrived::Behind(ahead),
+        }
+    }
+
+    /// Handles a caller that waits for no other.
+    pub(super) fn try_now(&self, location: &'static Location<'static>) -> Tried {
+        // Behind others, a node of its own would be a sign to them that a second one wants the lock.
+        let look = |state: &mut State| (state.holder.clone(), self.sticky && state.is_behind());
+        match self.take_kept_or(location, look) {
+            Ok(granted) => Tried::Granted(granted),
+            Err((_, true)) => Tried::Held,
+            // Also if it has been released since. One that is lost is in no other's way, also where that is not noted yet.
+            Err((Some(holder), _)) if holder.held.lost().is_none() => Tried::Held,
+            Err(_) => Tried::Asks,
+        }
+    }
+
+    /// Has the hold of a caller that has asked the servers hand its node over when it is released, unless others have one,
+    /// or are about to. Returns whether it does.
+    pub(super) fn adopt(
+        self: &Arc<Self>,
+        held: &Arc<Held>,
+        token: (i64, u64),
+        location: &'static Location<'static>,
+    ) -> bool {
+        {
+            let mut state = self.lock();
+            if !state.room.adopt(held.number(), clock::now()) {
+                return false;
+            }
+            state.token = token;
+            state.grants += 1;
+        }
+        held.enter(&(Arc::clone(self) as Arc<dyn InRoom>));
+        self.set_holder(held, location);
+        true
+    }
+
     /// Gives the node up if it is kept, for longer than `idle` if that is given.
     pub(super) fn give_up(&self, idle: Option<Duration>) {
         let kept = {
             let mut state = self.lock();
-            let over = |kept: &mut Kept| idle.is_none_or(|idle| kept.since.elapsed() >= idle);
+            let over = |kept: &mut KeptHold| idle.is_none_or(|idle| kept.since.elapsed() >= idle);
             let kept = state.kept.take_if(over);
             kept.filter(|_| state.room.give_up())
         };
@@ -289,22 +348,26 @@ impl SharedRoom {
         };
         drop(old);
         if held.is_lost_or_released() {
-            self.forget(held.number());
+            self.forget(held.number(), held.lost().is_some());
         }
     }
 
-    /// Notes that the hold with this number is over.
-    fn forget(&self, number: u64) {
+    /// Notes that the hold with this number is over, or lost.
+    fn forget(&self, number: u64, is_lost: bool) {
         let (old, kept, wakes) = {
             let mut state = self.lock();
             let had = state.room.has_node();
+            if is_lost && state.room.is_holder(number) {
+                // It was in no other's way any more, for the errors of those that wait (docs/protocol.md#live-contender).
+                state.grants = state.grants.saturating_sub(1);
+            }
             state.room.over(number);
             let is_holder = |holder: &mut Holder| holder.held.number() == number;
-            let is_kept = |kept: &mut Kept| kept.held.number() == number;
+            let is_kept = |kept: &mut KeptHold| kept.held.number() == number;
             let (old, kept) = (state.holder.take_if(is_holder), state.kept.take_if(is_kept));
             // The watch of the node is of no use any more.
             let watched = self.sticky && had && !state.room.has_node();
-            (old, kept, watched || state.room.wanted().is_some())
+            (old, kept, watched || state.room.wants_attempt())
         };
         if old.is_some() {
             // Also of a caller that never had it.
@@ -324,6 +387,11 @@ impl SharedRoom {
 }
 
 impl State {
+    /// Returns whether others are known to be before the attempt under way.
+    fn is_behind(&self) -> bool {
+        self.attempt.as_ref().is_some_and(|(_, progress)| progress.get().waiting.ahead().is_some())
+    }
+
     /// Returns for how long the node has been kept; `None` if it is not.
     pub(super) fn kept_for(&self) -> Option<Duration> {
         self.kept.as_ref().map(|kept| kept.since.elapsed())
@@ -374,7 +442,7 @@ impl InRoom for SharedRoom {
                     Next::Keep => {
                         let held = held.unregistered_heir(session, number, deletion.place.take(), None);
                         kept = Some(Arc::clone(&held));
-                        state.kept = Some(Kept { held, since: Instant::now() });
+                        state.kept = Some(KeptHold { held, since: Instant::now() });
                     }
                     Next::Delete => {}
                 }
@@ -404,7 +472,7 @@ impl InRoom for SharedRoom {
                         held.let_go(session);
                     }
                     if let Some(kept) = kept.filter(|kept| kept.is_lost_or_released()) {
-                        self.forget(kept.number());
+                        self.forget(kept.number(), false);
                     }
                     return None;
                 }
@@ -442,8 +510,13 @@ impl InRoom for SharedRoom {
     }
 
     /// However it is over, the node is the room's no longer.
-    fn over(&self, number: u64, _: Over) {
-        self.forget(number);
+    fn over(&self, number: u64, how: Over) {
+        self.forget(number, how != Over::Released);
+    }
+
+    fn take_out(&self, hold: u64) -> bool {
+        self.forget(hold, false);
+        true
     }
 
     fn node_deleted(&self, told: u64, node: Arc<str>) {
@@ -478,28 +551,66 @@ mod tests {
     use crate::protocol::node_name::Kind;
     use crate::session::cleanup::Cleanup;
 
-    const FOREVER: Patience<Instant> = Patience::Until(None);
-
     /// A room in which one waits, for whom an attempt is about to begin.
     fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Position) {
-        let room = SharedRoom::new(None, false, watch::Sender::default());
+        let room = SharedRoom::new(HandOff::NONE, false, watch::Sender::default());
         let at = arrive(&room, cleanup);
         room.lock().room.attempt_begins();
         (room, at)
     }
 
+    fn waiter() -> (Waiter, oneshot::Receiver<Result<Granted, TryLockError>>) {
+        let (reply, told) = oneshot::channel();
+        let (location, began) = (Location::caller(), Instant::now());
+        (Waiter { reply, lease: None, location, began, asked: Duration::ZERO, grants: 0, call: None }, told)
+    }
+
     fn arrive(room: &SharedRoom, cleanup: &Cleanup) -> Position {
-        let at = Position::new(cleanup.number(), FOREVER, false);
-        let waiter = Waiter {
-            reply: oneshot::channel().0,
-            lease: None,
-            location: Location::caller(),
-            began: Instant::now(),
-            asked: Duration::ZERO,
-            grants: 0,
-        };
-        assert!(matches!(room.arrive(at, FOREVER, waiter), Arrived::Waits));
+        let at = Position::new(cleanup.number(), false);
+        assert!(!matches!(room.arrive(at, None, waiter().0), Arrived::Granted(_)));
         at
+    }
+
+    /// However the threads meet: one that comes while the node is released has it, and does not wait until it is given up.
+    #[tokio::test]
+    async fn one_that_comes_with_the_release_has_the_node() {
+        let server = Server::start().unwrap();
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let session = Session::new(1, handle, LeaseMargin::default());
+        let (cleanup, _queue) = Cleanup::new();
+        for tries in [false, true].repeat(1_000) {
+            session.lease().renewed(clock::now());
+            let hand_off = HandOff { max: 9, time: Duration::MAX };
+            let room = SharedRoom::new(hand_off, true, watch::Sender::default());
+            let (first, mut told) = waiter();
+            let at = || Position::new(cleanup.number(), false);
+            assert!(matches!(room.arrive(at(), None, first), Arrived::First));
+            room.lock().room.attempt_begins();
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let state = HoldState::new("x-sticky-lock-0000000000".into(), Kind::Exclusive, None);
+            let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
+            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()));
+            let holder = told.try_recv().unwrap().unwrap().take().unwrap();
+
+            let both = std::sync::Barrier::new(2);
+            let (next, mut told) = waiter();
+            let has_it = std::thread::scope(|threads| {
+                let release = threads.spawn(|| {
+                    both.wait();
+                    holder.release(None);
+                });
+                both.wait();
+                if tries {
+                    // It was held at that moment, or it is the try's.
+                    return !matches!(room.try_now(Location::caller()), Tried::Asks);
+                }
+                let arrived = room.arrive(at(), None, next);
+                release.join().unwrap();
+                matches!(arrived, Arrived::Granted(_)) || told.try_recv().is_ok()
+            });
+            assert!(has_it, "it waits for a node that is only kept");
+            room.close();
+        }
     }
 
     /// An attempt, and what it hears when it is cancelled.
@@ -519,7 +630,7 @@ mod tests {
         session.lease().renewed(clock::now());
         for closes_first in [true, false] {
             let (cleanup, mut queue) = Cleanup::new();
-            let room = SharedRoom::new(None, true, watch::Sender::default());
+            let room = SharedRoom::new(HandOff::NONE, true, watch::Sender::default());
             arrive(&room, &cleanup);
             room.lock().room.attempt_begins();
             let directory = LockPath::parse("", "/lock").unwrap();
@@ -555,7 +666,7 @@ mod tests {
             assert!(cancelled.try_recv().is_ok(), "nobody waits for it");
             room.attempt_over();
             // For the one that came another is started.
-            assert_eq!(room.lock().room.wanted().is_some(), another_comes);
+            assert_eq!(room.lock().room.wants_attempt(), another_comes);
             assert_eq!(cleanup.pending().borrow().count(), 0);
         }
     }

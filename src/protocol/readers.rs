@@ -8,9 +8,9 @@
 //!       |                                   |
 //!       '--- the servers do not have it ----'-----> Gone: all that are inside are told
 //! ```
-//! A node is *open* while further readers may share it: while no writer queues, as far as a watch tells. An
-//! open node has an *anchor*, a hold that no caller has, so that it stays when no reader is inside. A node that
-//! is closed goes with its last reader (docs/protocol.md#kept-read-node).
+//! A node is *open* while further readers may share it: for a moment after its grant, or, if it is kept, while no
+//! writer queues, as far as a watch tells. A node that is kept has an *anchor*, a hold that no caller has, so that it
+//! stays when no reader is inside. Any other goes with its last reader (docs/protocol.md#kept-read-node).
 //!
 //! This is the only record of who is inside a node, and of its end. A hold leaves it once, by the event that
 //! ends the hold's use of the node.
@@ -20,15 +20,15 @@ use std::collections::BTreeMap;
 /// The holds of one read node, by their numbers.
 #[derive(Debug)]
 pub(crate) struct Readers<H> {
-    /// Its readers, and its anchor while it is open.
+    /// Its readers, and its anchor while it is kept.
     inside: BTreeMap<u64, H>,
     stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Further readers may share it. It has this anchor.
-    Open { anchor: u64 },
+    /// Further readers may share it. It is kept if it has an anchor.
+    Open { anchor: Option<u64> },
     /// None joins any more.
     Closed,
     /// It is not shared any more: one hold has it, which converts it or has it deleted.
@@ -54,10 +54,10 @@ impl<H> Readers<H> {
         Self { inside: BTreeMap::from([(reader, hold)]), stage: Stage::Closed }
     }
 
-    /// Opens a node whose reader was granted the lock just now.
-    pub(crate) fn open(&mut self, anchor: u64, hold: H) {
-        self.inside.insert(anchor, hold);
-        self.stage = Stage::Open { anchor };
+    /// Opens a node whose reader was granted the lock just now, and which is kept if it has an anchor.
+    pub(crate) fn open(&mut self, anchor: Option<(u64, H)>) {
+        self.stage = Stage::Open { anchor: anchor.as_ref().map(|(number, _)| *number) };
+        self.inside.extend(anchor);
     }
 
     /// Adds a reader, if the node is open. Returns whether it is.
@@ -83,24 +83,28 @@ impl<H> Readers<H> {
         if self.stage == Stage::Taken {
             return Leaving::NotShared;
         }
-        if self.stage == (Stage::Open { anchor: hold }) {
+        if self.is_anchor(hold) {
             self.stage = Stage::Closed;
         }
         // One that has left already does not take the node from those that are inside.
         match self.inside.remove(&hold) {
-            Some(_) if self.inside.is_empty() => Leaving::Last,
+            Some(_) if self.inside.is_empty() => {
+                self.stage = Stage::Closed;
+                Leaving::Last
+            }
             _ => Leaving::Stays,
         }
     }
 
-    /// Closes the node, if it is open: no reader joins it any more, and the anchor has left it. Returns whether no
-    /// reader is inside: then the anchor has the node for itself.
+    /// Closes the node, if it is open: no reader joins it any more, and the anchor, if there is one, has left it.
+    /// Returns whether no reader is inside: then the anchor has the node for itself.
     ///
     /// At once, and not when the anchor is released: a reader that is alone by then may have taken the node out,
     /// which is not to be deleted.
     pub(crate) fn close(&mut self) -> bool {
         let Stage::Open { anchor } = self.stage else { return false };
-        let is_last = self.leave(anchor) == Leaving::Last;
+        self.stage = Stage::Closed;
+        let is_last = anchor.is_some_and(|anchor| self.leave(anchor) == Leaving::Last);
         if is_last {
             self.stage = Stage::Taken;
         }
@@ -144,12 +148,17 @@ impl<H> Readers<H> {
 
     /// Returns whether this hold is the anchor of the node.
     pub(crate) fn is_anchor(&self, hold: u64) -> bool {
-        self.stage == (Stage::Open { anchor: hold })
+        self.stage == (Stage::Open { anchor: Some(hold) })
     }
 
     /// Returns whether a reader is inside.
     pub(crate) fn is_in_use(&self) -> bool {
-        self.inside.len() > usize::from(self.is_open())
+        self.inside.len() > usize::from(matches!(self.stage, Stage::Open { anchor: Some(_) }))
+    }
+
+    /// Returns a hold that is inside.
+    pub(crate) fn any(&self) -> Option<&H> {
+        self.inside.values().next()
     }
 }
 
@@ -192,14 +201,18 @@ mod tests {
         #[test]
         fn a_shared_read_node_goes_once_and_with_its_last_hold(
             opens in any::<bool>(),
+            is_kept in any::<bool>(),
             events in proptest::collection::vec(event(), 0..60),
         ) {
             const ANCHOR: u64 = 2;
             let mut readers = Readers::new(1, 1);
             // Those that are inside, and all that ever were.
             let (mut inside, mut all) = (BTreeSet::from([1]), vec![1]);
+            let is_kept = opens && is_kept;
             if opens {
-                readers.open(ANCHOR, ANCHOR);
+                readers.open(is_kept.then_some((ANCHOR, ANCHOR)));
+            }
+            if is_kept {
                 inside.insert(ANCHOR);
                 all.push(ANCHOR);
             }
@@ -224,7 +237,7 @@ mod tests {
                     Event::Leaves(index) => if let Some(&hold) = all.get(index) {
                         // Its first end is in `inside`, and any further is not.
                         let was_inside = inside.remove(&hold);
-                        if hold == ANCHOR {
+                        if hold == ANCHOR || was_inside && inside.is_empty() {
                             open = false;
                         }
                         let left = readers.leave(hold);
@@ -241,7 +254,7 @@ mod tests {
                     },
                     Event::Closes => {
                         let was_open = std::mem::replace(&mut open, false);
-                        let is_last = was_open && inside.remove(&ANCHOR) && inside.is_empty();
+                        let is_last = was_open && is_kept && inside.remove(&ANCHOR) && inside.is_empty();
                         prop_assert_eq!(readers.close(), is_last);
                         if is_last {
                             taken_by = Some(ANCHOR);
@@ -269,7 +282,8 @@ mod tests {
                 prop_assert!(deletions <= 1);
                 prop_assert!(deletions == 0 || inside.is_empty(), "deleted under a reader");
                 prop_assert_eq!((readers.is_open(), readers.is_gone()), (open, is_gone));
-                prop_assert_eq!(readers.is_anchor(ANCHOR), open);
+                prop_assert_eq!(readers.is_anchor(ANCHOR), open && is_kept);
+                prop_assert_eq!(readers.any().is_some(), !inside.is_empty());
                 prop_assert_eq!(readers.is_in_use(), inside.iter().any(|hold| *hold != ANCHOR || !open));
             }
         }

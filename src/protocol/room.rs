@@ -18,39 +18,39 @@ use std::time::Duration;
 
 use crate::protocol::moment::Moment;
 
-/// How many hand-overs in a row there are at most, and for how long, before the node goes to the back of the
-/// queue.
+/// How many have the node in a row at most, and for how long, before it goes to the back of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandOff {
     pub(crate) max: u32,
     pub(crate) time: Duration,
 }
 
-/// The order of arrival; see [`Class`] for exceptions.
+impl HandOff {
+    /// Each has a node of its own.
+    pub(crate) const NONE: Self = Self { max: 1, time: Duration::MAX };
+}
+
+impl Default for HandOff {
+    /// Another process waits for some milliseconds more than it would for one holder. Hand-overs among tasks that do
+    /// nothing take some microseconds each, so that the time is the bound that counts, and the other is for a clock
+    /// that stands still.
+    fn default() -> Self {
+        Self { max: 1_000, time: Duration::from_millis(5) }
+    }
+}
+
+/// The order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
-    class: Class,
+    /// `false` before `true`: a caller whose lock was lost before it had it was there before those that have come since.
+    is_new: bool,
     /// The number of the attempt.
     number: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Class {
-    /// A try waits only where no other waits, so there is one at most, and none was there before it.
-    Try,
-    /// Its lock was lost before its caller had it, so it was there before those that have come since.
-    Again,
-    First,
-}
-
 impl Position {
-    pub(crate) fn new<D: Copy>(number: u64, patience: Patience<D>, again: bool) -> Self {
-        let class = match patience {
-            Patience::Try => Class::Try,
-            Patience::Until(_) if again => Class::Again,
-            Patience::Until(_) => Class::First,
-        };
-        Self { class, number }
+    pub(crate) fn new(number: u64, again: bool) -> Self {
+        Self { is_new: !again, number }
     }
 
     pub(crate) fn number(self) -> u64 {
@@ -58,25 +58,15 @@ impl Position {
     }
 }
 
-/// What a newcomer wants.
+/// What becomes of a node that is kept when a caller comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience<D> {
-    /// Waits for no other contender.
-    Try,
-    /// Waits until the deadline, `None` if there is none.
-    Until(Option<D>),
-}
-
-/// What comes of an arrival.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Arrival<W> {
-    /// It has the node that was kept.
-    Granted(W),
-    /// The node that was kept is not to be had: it has to be released first.
-    GiveUp(W),
-    Waits,
-    /// A try that would have to wait.
-    Busy(W),
+pub(crate) enum Kept {
+    /// No node is kept.
+    None,
+    /// The newcomer has it.
+    Granted,
+    /// It is not to be had: it has to be released.
+    GivenUp,
 }
 
 /// Who has a released node next.
@@ -109,19 +99,20 @@ struct Node {
     /// The number of the first hold by which it was held, which tells nodes apart.
     granted_to: u64,
     is_kept: bool,
-    /// It was kept, and is about to be deleted: no caller has it.
-    is_given_up: bool,
     others: Others,
-    /// When the row of hand-overs began.
+    /// When the row of holders that other processes may wait for began, and how many it has.
     since: Moment,
-    hand_overs: u32,
+    holders: u32,
 }
 
 impl Node {
+    fn granted(holder: u64, now: Moment) -> Self {
+        Self { holder, granted_to: holder, is_kept: false, others: Others::Unknown, since: now, holders: 1 }
+    }
+
     /// Returns whether it was kept.
     fn give_up(&mut self) -> bool {
         self.others = Others::Perhaps;
-        self.is_given_up |= self.is_kept;
         std::mem::replace(&mut self.is_kept, false)
     }
 }
@@ -129,7 +120,7 @@ impl Node {
 #[derive(Debug)]
 struct Waiting<W, D> {
     waiter: W,
-    patience: Patience<D>,
+    deadline: Option<D>,
     /// How many attempts had begun when it came.
     attempts: u64,
 }
@@ -146,7 +137,7 @@ pub(crate) struct Late<W> {
 /// its deadline.
 #[derive(Debug)]
 pub(crate) struct Room<W, D> {
-    hand_off: Option<HandOff>,
+    hand_off: HandOff,
     sticky: bool,
     waiting: BTreeMap<Position, Waiting<W, D>>,
     deadlines: BTreeSet<(D, Position)>,
@@ -158,7 +149,7 @@ pub(crate) struct Room<W, D> {
 }
 
 impl<W, D: Copy + Ord> Room<W, D> {
-    pub(crate) fn new(hand_off: Option<HandOff>, sticky: bool) -> Self {
+    pub(crate) fn new(hand_off: HandOff, sticky: bool) -> Self {
         Self {
             hand_off,
             sticky,
@@ -170,37 +161,26 @@ impl<W, D: Copy + Ord> Room<W, D> {
         }
     }
 
-    /// Handles the arrival of a waiter. `healthy` is whether a node that is kept may be granted now.
-    pub(crate) fn arrive(
-        &mut self,
-        at: Position,
-        waiter: W,
-        patience: Patience<D>,
-        healthy: bool,
-    ) -> Arrival<W> {
-        if let Some(node) = self.node.as_mut().filter(|node| node.is_kept) {
-            // One that is kept has no caller waiting for it.
-            if healthy {
-                node.is_kept = false;
-                return Arrival::Granted(waiter);
-            }
-            node.give_up();
-            return Arrival::GiveUp(waiter);
+    /// Handles the arrival of a caller at a node that is kept. `healthy` is whether it may be granted now.
+    pub(crate) fn take_kept(&mut self, healthy: bool) -> Kept {
+        let Some(node) = self.node.as_mut().filter(|node| node.is_kept) else { return Kept::None };
+        if healthy {
+            node.is_kept = false;
+            return Kept::Granted;
         }
-        let is_held = self.node.is_some_and(|node| !node.is_given_up);
-        if patience == Patience::Try && (is_held || self.attempt || !self.waiting.is_empty()) {
-            return Arrival::Busy(waiter);
-        }
-        if let Patience::Until(Some(deadline)) = patience {
-            self.deadlines.insert((deadline, at));
-        }
-        self.waiting.insert(at, Waiting { waiter, patience, attempts: self.attempts });
-        Arrival::Waits
+        node.give_up();
+        Kept::GivenUp
+    }
+
+    /// Adds a caller that waits.
+    pub(crate) fn wait(&mut self, at: Position, waiter: W, deadline: Option<D>) {
+        self.deadlines.extend(deadline.map(|deadline| (deadline, at)));
+        self.waiting.insert(at, Waiting { waiter, deadline, attempts: self.attempts });
     }
 
     fn take(&mut self, at: Position) -> Option<W> {
-        let Waiting { waiter, patience, .. } = self.waiting.remove(&at)?;
-        if let Patience::Until(Some(deadline)) = patience {
+        let Waiting { waiter, deadline, .. } = self.waiting.remove(&at)?;
+        if let Some(deadline) = deadline {
             self.deadlines.remove(&(deadline, at));
         }
         Some(waiter)
@@ -216,14 +196,9 @@ impl<W, D: Copy + Ord> Room<W, D> {
         self.take(at)
     }
 
-    /// Returns the patience of the attempt that has to be started; `None` if none has to be.
-    pub(crate) fn wanted(&self) -> Option<Patience<D>> {
-        if self.node.is_some() || self.attempt {
-            return None;
-        }
-        // Those that came after a try are served by the next attempt.
-        let first = self.waiting.first_key_value()?.1.patience;
-        Some(if first == Patience::Try { first } else { Patience::Until(None) })
+    /// Returns whether an attempt has to be started.
+    pub(crate) fn wants_attempt(&self) -> bool {
+        self.node.is_none() && !self.attempt && !self.waiting.is_empty()
     }
 
     /// Notes that an attempt has been started.
@@ -261,16 +236,18 @@ impl<W, D: Copy + Ord> Room<W, D> {
     /// which has it; `None` if none does.
     pub(crate) fn granted(&mut self, holder: u64, now: Moment) -> Option<(Position, W)> {
         self.attempt = false;
-        self.node = Some(Node {
-            holder,
-            granted_to: holder,
-            is_kept: false,
-            is_given_up: false,
-            others: Others::Unknown,
-            since: now,
-            hand_overs: 0,
-        });
+        self.node = Some(Node::granted(holder, now));
         self.take_first()
+    }
+
+    /// Has a hold that was granted a node by itself hand it over when it is released. Returns `false` if this room has a
+    /// node, or is about to have one.
+    pub(crate) fn adopt(&mut self, holder: u64, now: Moment) -> bool {
+        if self.node.is_some() || self.attempt {
+            return false;
+        }
+        self.node = Some(Node::granted(holder, now));
+        true
     }
 
     /// Handles the grant of a node that all that wait share, and this room does not have. Returns them.
@@ -281,12 +258,9 @@ impl<W, D: Copy + Ord> Room<W, D> {
 
     /// Handles the failure of the attempt. Returns those for which it was made: they waited when it began. For
     /// those that have come since another is made, which has its time and its tries from the beginning.
-    pub(crate) fn failed(&mut self, patience: Patience<D>) -> Vec<W> {
+    pub(crate) fn failed(&mut self) -> Vec<W> {
         self.attempt = false;
-        let is_told = |waiting: &Waiting<W, D>| match patience {
-            Patience::Try => waiting.patience == patience,
-            Patience::Until(_) => waiting.attempts < self.attempts,
-        };
+        let is_told = |waiting: &Waiting<W, D>| waiting.attempts < self.attempts;
         let told: Vec<_> =
             self.waiting.iter().filter(|(_, waiting)| is_told(waiting)).map(|(at, _)| *at).collect();
         told.into_iter().filter_map(|at| self.take(at)).collect()
@@ -301,6 +275,17 @@ impl<W, D: Copy + Ord> Room<W, D> {
     /// Returns the earliest deadline of those that wait.
     pub(crate) fn next_deadline(&self) -> Option<D> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Returns the first that waits.
+    pub(crate) fn first(&self) -> Option<&W> {
+        self.waiting.values().next().map(|waiting| &waiting.waiter)
+    }
+
+    /// Returns the one with the earliest deadline of those that wait, and that.
+    pub(crate) fn next_late(&self) -> Option<(D, &W)> {
+        let (deadline, at) = self.deadlines.first()?;
+        Some((*deadline, &self.waiting.get(at)?.waiter))
     }
 
     /// Removes those whose deadline has passed. One pass over the queue for all of them, and a timer of the task's
@@ -347,16 +332,14 @@ impl<W, D: Copy + Ord> Room<W, D> {
         };
         if alone {
             // No other process is kept waiting, so no row begins.
-            (node.since, node.hand_overs) = (now, 0);
+            (node.since, node.holders) = (now, 1);
         } else {
-            let in_bounds =
-                |bounds: HandOff| node.hand_overs < bounds.max && now.since(node.since) < bounds.time;
-            if !hand_off.is_some_and(in_bounds) {
+            if node.holders >= hand_off.max || now.since(node.since) >= hand_off.time {
                 return Next::Delete;
             }
-            node.hand_overs += 1;
+            node.holders += 1;
         }
-        (node.holder, node.is_given_up) = (at.number, false);
+        node.holder = at.number;
         self.take(at).map_or(Next::Delete, |waiter| Next::To(at, waiter))
     }
 
@@ -409,12 +392,10 @@ mod tests {
 
     #[test]
     fn what_a_room_says_of_those_that_wait_and_of_its_node() {
-        let mut room = Room::<u64, u64>::new(None, true);
+        let mut room = Room::<u64, u64>::new(HandOff::NONE, true);
         assert_eq!((room.ahead_of_last(), room.next_deadline()), (0, None));
         for (number, deadline) in [(1, 30), (2, 20), (3, 40)] {
-            let at = Position::new(number, Patience::Until(Some(deadline)), false);
-            let arrival = room.arrive(at, number, Patience::Until(Some(deadline)), true);
-            assert!(matches!(arrival, Arrival::Waits));
+            room.wait(Position::new(number, false), number, Some(deadline));
         }
         assert_eq!((room.ahead_of_last(), room.next_deadline()), (2, Some(20)));
         assert!(!room.is_under_way());
@@ -431,37 +412,27 @@ mod tests {
 
     #[test]
     fn all_that_wait_share_a_grant_that_is_not_the_rooms() {
-        let mut room = Room::<u64, ()>::new(None, false);
+        let mut room = Room::<u64, ()>::new(HandOff::NONE, false);
         for number in [1, 2] {
-            let at = Position::new::<()>(number, Patience::Until(None), false);
-            assert!(matches!(room.arrive(at, number, Patience::Until(None), true), Arrival::Waits));
+            room.wait(Position::new(number, false), number, None);
         }
         room.attempt_begins();
         assert_eq!(room.granted_to_all(), [1, 2]);
         assert!(!room.is_under_way() && !room.has_node() && !room.is_waited_for());
     }
 
-    /// Nobody has a node that is given up, so that a try says nothing of a holder.
+    /// A hold that was granted a node by itself is the room's, unless others have one or are about to.
     #[test]
-    fn a_try_waits_for_the_end_of_a_node_that_was_kept() {
-        let (now, at) =
-            (Moment::at(Duration::ZERO), |number| Position::new::<()>(number, Patience::Try, false));
-        for healthy in [false, true] {
-            let mut room = Room::<u64, ()>::new(None, true);
-            room.attempt_begins();
-            assert!(room.granted(1, now).is_none());
-            assert_eq!(room.arrive(at(2), 2, Patience::Try, true), Arrival::Busy(2));
-            assert_eq!(room.released(1, 3, now, true), Next::Keep);
-            if healthy {
-                assert!(room.give_up());
-            } else {
-                assert_eq!(room.arrive(at(4), 4, Patience::Try, false), Arrival::GiveUp(4));
-            }
-            assert_eq!(room.arrive(at(5), 5, Patience::Try, true), Arrival::Waits);
-            assert_eq!(room.arrive(at(6), 6, Patience::Try, true), Arrival::Busy(6));
-            assert_eq!((room.released(3, 7, now, true), room.wanted()), (Next::Delete, None));
-            room.over(3);
-            assert_eq!(room.wanted(), Some(Patience::Try));
-        }
+    fn a_hold_is_adopted_where_there_is_no_other() {
+        let now = Moment::at(Duration::ZERO);
+        let mut room = Room::<u64, ()>::new(HandOff { max: 2, ..HandOff::NONE }, false);
+        assert!(room.adopt(1, now));
+        assert!(!room.adopt(2, now) && room.is_holder(1));
+        room.wait(Position::new(3, false), 3, None);
+        assert!(!room.wants_attempt());
+        assert_eq!(room.released(1, 4, now, true), Next::To(Position::new(3, false), 3));
+        room.over(3);
+        room.attempt_begins();
+        assert!(!room.adopt(5, now));
     }
 }

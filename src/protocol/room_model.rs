@@ -8,12 +8,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::protocol::moment::Moment;
-use crate::protocol::room::{Arrival, HandOff, Next, Patience, Position, Room};
+use crate::protocol::room::{HandOff, Kept, Next, Position, Room};
 
 /// Something that happens, or does not if it cannot.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrives,
+    /// One comes that waits for no other, and is granted a node of its own where there is none.
     Tries,
     /// One with a deadline, which has passed at the next `Late`.
     ArrivesFor,
@@ -59,11 +60,11 @@ const EVENTS: [Event; 16] = [
     Event::Waits,
 ];
 
-const BOUNDS: HandOff = HandOff { max: 2, time: Duration::from_secs(1) };
+const BOUNDS: HandOff = HandOff { max: 3, time: Duration::from_secs(1) };
 
 #[derive(Clone, Copy, Debug)]
 struct Options {
-    bounds: Option<HandOff>,
+    bounds: HandOff,
     sticky: bool,
 }
 
@@ -79,11 +80,11 @@ struct Model {
     is_watched: bool,
     now: Moment,
     next: u64,
-    /// Those that should be waiting, in order: their numbers and patience.
-    waiting: VecDeque<(u64, Patience<()>)>,
+    /// Those that should be waiting, in order: their numbers and deadlines.
+    waiting: VecDeque<(u64, Option<()>)>,
     /// The hold that has the node.
     holder: Option<u64>,
-    attempt: Option<Patience<()>>,
+    attempt: bool,
     /// Those that have lower numbers waited when the attempt began.
     began: u64,
     /// Since when the node is held, and how often it was handed over since.
@@ -103,35 +104,56 @@ impl Model {
             next: 1,
             waiting: VecDeque::new(),
             holder: None,
-            attempt: None,
+            attempt: false,
             began: 0,
             row: (Moment::at(Duration::ZERO), 0),
         }
     }
 
-    fn arrives(&mut self, patience: Patience<()>, healthy: bool) {
-        let number = self.next;
-        self.next += 1;
-        let alone = self.holder.is_none() && self.attempt.is_none() && self.waiting.is_empty();
-        match self.room.arrive(Position::new(number, patience, false), number, patience, healthy) {
-            Arrival::Waits => {
-                assert!(self.kept.is_none(), "waits for a node that is kept");
-                assert!(patience != Patience::Try || alone, "a try waits for another");
-                self.waiting.push_back((number, patience));
-            }
-            Arrival::Busy(refused) => assert!(refused == number && patience == Patience::Try && !alone),
-            Arrival::Granted(newcomer) => {
-                assert!(healthy && newcomer == number && !self.others, "kept in doubt, or from another");
-                assert!(alone, "a second holder");
+    fn takes_kept(&mut self, healthy: bool) -> bool {
+        match self.room.take_kept(healthy) {
+            Kept::None => assert!(self.kept.is_none(), "a node that is kept is not seen"),
+            Kept::Granted => {
+                assert!(healthy && !self.others, "kept in doubt, or from another");
+                assert!(self.holder.is_none() && !self.attempt && self.waiting.is_empty(), "a second holder");
                 self.holder = self.kept.take();
                 assert!(self.holder.is_some(), "no node is kept");
+                return true;
             }
-            Arrival::GiveUp(newcomer) => {
-                assert!(newcomer == number && !healthy, "given up without a reason");
+            Kept::GivenUp => {
+                assert!(!healthy, "given up without a reason");
                 self.given_up(healthy);
-                self.arrives(patience, healthy);
             }
         }
+        false
+    }
+
+    fn arrives(&mut self, deadline: Option<()>, healthy: bool) {
+        let number = self.next;
+        self.next += 1;
+        if !self.takes_kept(healthy) {
+            self.room.wait(Position::new(number, false), number, deadline);
+            self.waiting.push_back((number, deadline));
+        }
+    }
+
+    fn tries(&mut self) {
+        if self.takes_kept(true) || self.holder.is_some() {
+            return;
+        }
+        let number = self.next;
+        self.next += 1;
+        assert_eq!(self.room.adopt(number, self.now), !self.attempt, "a second node");
+        if !self.attempt {
+            self.node_is(number);
+        }
+    }
+
+    /// A node was granted to the hold with this number.
+    fn node_is(&mut self, number: u64) {
+        self.row = (self.now, 0);
+        (self.node, self.others, self.is_watched) = (number, false, false);
+        self.holder = Some(number);
     }
 
     /// The node that was kept is released.
@@ -152,7 +174,7 @@ impl Model {
         if self.room.is_idle() {
             assert!(self.waiting.is_empty());
             self.room.attempt_ends();
-            self.attempt = None;
+            self.attempt = false;
         }
     }
 
@@ -162,10 +184,8 @@ impl Model {
         self.next += 1;
         let next = self.room.released(holder, idle, self.now, healthy);
         let alone = self.options.sticky && !self.others;
-        let in_bounds = self
-            .options
-            .bounds
-            .is_some_and(|bounds| self.row.1 < bounds.max && self.now.since(self.row.0) < bounds.time);
+        let bounds = self.options.bounds;
+        let in_bounds = self.row.1 + 1 < bounds.max && self.now.since(self.row.0) < bounds.time;
         let may = healthy && (alone || in_bounds);
         match next {
             Next::To(at, number) => {
@@ -177,7 +197,7 @@ impl Model {
             Next::Delete => {
                 assert!(!may || self.waiting.is_empty(), "a waiter was passed over");
                 assert!(!(healthy && alone), "it was to be kept");
-                assert!(self.room.wanted().is_none(), "the node is not on its way out yet");
+                assert!(!self.room.wants_attempt(), "the node is not on its way out yet");
                 self.room.over(holder);
                 return;
             }
@@ -193,12 +213,11 @@ impl Model {
 
     fn happens(&mut self, event: Event) {
         match event {
-            Event::Arrives => self.arrives(Patience::Until(None), true),
-            Event::Tries => self.arrives(Patience::Try, true),
-            Event::ArrivesFor => self.arrives(Patience::Until(Some(())), true),
+            Event::Arrives => self.arrives(None, true),
+            Event::Tries => self.tries(),
+            Event::ArrivesFor => self.arrives(Some(()), true),
             Event::Late => {
-                let is_late =
-                    |(_, patience): &(u64, Patience<()>)| matches!(patience, Patience::Until(Some(_)));
+                let is_late = |(_, deadline): &(u64, Option<()>)| deadline.is_some();
                 let expected: Vec<_> = (0..)
                     .zip(&self.waiting)
                     .filter(|(_, waiting)| is_late(waiting))
@@ -210,54 +229,48 @@ impl Model {
                 self.after_departure();
             }
             Event::Leaves(index) => {
-                if let Some((number, patience)) = self.waiting.remove(index) {
-                    let at = Position::new(number, patience, false);
+                if let Some((number, _)) = self.waiting.remove(index) {
+                    let at = Position::new(number, false);
                     assert_eq!(self.room.leave(at), Some(number));
                     assert_eq!(self.room.leave(at), None);
                     self.after_departure();
                 }
             }
-            Event::Attempt => match (self.attempt, self.room.wanted()) {
-                (None, Some(patience)) => {
+            Event::Attempt => match (self.attempt, self.room.wants_attempt()) {
+                (false, true) => {
                     assert!(self.holder.is_none() && self.kept.is_none(), "a second node");
                     self.room.attempt_begins();
-                    (self.attempt, self.began) = (Some(patience), self.next);
+                    (self.attempt, self.began) = (true, self.next);
                 }
-                (Some(_), wanted) => {
-                    assert_eq!(wanted, None, "a second attempt");
-                    self.attempt = None;
+                (true, wanted) => {
+                    assert!(!wanted, "a second attempt");
+                    self.attempt = false;
                     // As the servers do: with the number of the attempt.
                     let number = self.next;
                     self.next += 1;
-                    self.row = (self.now, 0);
-                    (self.node, self.others, self.is_watched) = (number, false, false);
                     let (_, first) = self.room.granted(number, self.now).expect("somebody waits");
                     self.granted(first);
-                    self.holder = Some(number);
+                    self.node_is(number);
                 }
-                (None, None) => {}
+                (false, false) => {}
             },
             Event::AttemptFails => {
-                if let Some(patience) = self.attempt.take() {
-                    let told = self.room.failed(patience);
+                if std::mem::take(&mut self.attempt) {
                     let began = self.began;
-                    let is_told = |waiting: &(u64, Patience<()>)| match patience {
-                        Patience::Try => waiting.1 == patience,
-                        Patience::Until(_) => waiting.0 < began,
-                    };
+                    let is_told = |waiting: &(u64, Option<()>)| waiting.0 < began;
                     let expected: Vec<_> = self
                         .waiting
                         .iter()
                         .filter(|waiting| is_told(waiting))
                         .map(|(number, _)| *number)
                         .collect();
-                    assert_eq!(told, expected);
+                    assert_eq!(self.room.failed(), expected);
                     self.waiting.retain(|waiting| !is_told(waiting));
                 }
             }
             Event::Releases | Event::LeavesUnseen => self.releases(true),
             Event::ReleasesInDoubt => self.releases(false),
-            Event::ArrivesInDoubt => self.arrives(Patience::Until(None), false),
+            Event::ArrivesInDoubt => self.arrives(None, false),
             Event::OthersCome => {
                 assert!(!self.room.others_come(u64::MAX), "of an earlier node");
                 let is_there = self.holder.or(self.kept).is_some();
@@ -299,10 +312,10 @@ impl Model {
         assert!(self.kept.is_none() || self.options.sticky, "kept although no handle can use it");
         assert_eq!(self.room.has_node(), self.holder.or(self.kept).is_some());
         // All that wait are served, by the holder or an attempt, or one is wanted.
-        let is_served = self.holder.is_some() || self.attempt.is_some() || self.room.wanted().is_some();
+        let is_served = self.holder.is_some() || self.attempt || self.room.wants_attempt();
         assert!(self.waiting.is_empty() || is_served, "forgotten: {:?}", self.waiting);
         assert_eq!(self.room.is_waited_for(), !self.waiting.is_empty());
-        assert!(self.room.wanted().is_none() || self.holder.is_none(), "a second node");
+        assert!(!self.room.wants_attempt() || self.holder.is_none(), "a second node");
     }
 
     /// All that wait are served in the end.
@@ -328,7 +341,7 @@ fn run(options: Options, events: &[Event]) {
 fn every_short_schedule_of_a_room() {
     const LENGTH: u32 = 5;
     let all = EVENTS.len();
-    for (bounds, sticky) in [(Some(BOUNDS), false), (Some(BOUNDS), true), (None, true)] {
+    for (bounds, sticky) in [(BOUNDS, false), (BOUNDS, true), (HandOff::NONE, false), (HandOff::NONE, true)] {
         for schedule in 0..all.pow(LENGTH) {
             let mut events = [Event::Arrives; LENGTH as usize];
             let mut rest = schedule;
@@ -361,6 +374,6 @@ proptest! {
         bounded in any::<bool>(),
         sticky in any::<bool>(),
     ) {
-        run(Options { bounds: bounded.then_some(BOUNDS), sticky }, &events);
+        run(Options { bounds: if bounded { BOUNDS } else { HandOff::NONE }, sticky }, &events);
     }
 }

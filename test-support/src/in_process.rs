@@ -103,12 +103,6 @@ pub fn mutex(client: &Client) -> InterProcessMutex {
     InterProcessMutex::new(client, DIRECTORY).unwrap()
 }
 
-/// The mutex at [`DIRECTORY`] with at most so many nodes of this client's; more contenders wait in memory.
-#[must_use]
-pub fn narrow(client: &Client, max_znodes: usize) -> InterProcessMutex {
-    InterProcessMutex::builder(client, DIRECTORY).max_znodes(max_znodes).build().unwrap()
-}
-
 /// A place whose attempt waits for its predecessor already.
 pub async fn place(lock: &InterProcessFairLock) -> QueuedLock {
     let mut place = within("the place", lock.enqueue()).await.unwrap();
@@ -255,11 +249,11 @@ pub fn never_for(
 /// Shows that a client has done all that it can do by itself: what it would do without another word of a
 /// server has happened when [`pass`](Self::pass) returns.
 ///
-/// It holds a lock with one place, and asks for it again. That is refused by the client itself, on the
+/// It holds a fair lock that only one may want, and asks for it again. That is refused by the client itself, on the
 /// session's thread, which does one thing after the other; no server is asked.
 #[derive(Debug)]
 pub struct Barrier {
-    lock: InterProcessMutex,
+    lock: InterProcessFairLock,
     _held: LockGuard,
 }
 
@@ -271,7 +265,7 @@ impl Barrier {
 
     /// The same by a lock at another path.
     pub async fn at(client: &Client, path: &str) -> Self {
-        let lock = InterProcessMutex::builder(client, path).max_znodes(1).build().unwrap();
+        let lock = InterProcessFairLock::builder(client, path).max_waiters(1).build().unwrap();
         let held = within("the barrier's lock", lock.lock()).await.unwrap();
         Self { lock, _held: held }
     }
@@ -280,8 +274,8 @@ impl Barrier {
     pub async fn pass(&self) {
         // One task wakes the next.
         for _ in 0..20 {
-            let refused = within("the client's own answer", self.lock.try_lock()).await.unwrap_err();
-            assert!(matches!(refused, TryLockError::WouldBlock { .. }), "{refused}");
+            let refused = within("the client's own answer", self.lock.lock()).await.unwrap_err();
+            assert!(matches!(refused, AcquireError::TooManyWaiters { .. }), "{refused}");
         }
     }
 }
@@ -337,12 +331,6 @@ pub mod read_write {
     #[must_use]
     pub fn lock(client: &Client) -> InterProcessReadWriteLock {
         InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
-    }
-
-    /// The lock with at most so many nodes of this client's; more contenders wait in memory.
-    #[must_use]
-    pub fn narrow(client: &Client, max_znodes: usize) -> InterProcessReadWriteLock {
-        InterProcessReadWriteLock::builder(client, DIRECTORY).max_znodes(max_znodes).build().unwrap()
     }
 
     /// A granted read lock.

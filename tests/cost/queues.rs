@@ -88,7 +88,7 @@ async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
     let server = start();
     let (first, second) = (calm(&server).await, calm(&server).await);
     let others = [Kind::Read.get(&first).await, Kind::Read.get(&second).await];
-    for client in [&first, &second] {
+    for client in [&calm(&server).await, &calm(&server).await] {
         server.reset_counters();
         let guard = Kind::Read.get(client).await;
         guard.release().await.unwrap();
@@ -132,37 +132,27 @@ async fn a_release_wakes_one_waiter_of_other_clients() {
     }
 }
 
-/// Six tasks of one client, each with a node of its own. A mutex's and a writer's waiters are told by the
-/// server, a fair lock's in memory: there the deletion and the hand-over are one request, and a new waiter
-/// costs its create.
+/// Six tasks of one client, each with a node of its own: the deletion and the hand-over are one request, and a new
+/// waiter costs its create.
 #[tokio::test]
-async fn a_release_wakes_one_waiter_of_the_same_client() {
-    for kind in [Kind::Mutex, Kind::Fair, Kind::Write] {
-        let server = start();
-        let client = calm(&server).await;
-        let id = session(&client);
-        let mut held = kind.get(&client).await;
-        let mut waiters = Vec::new();
-        for _ in 0..5 {
-            let asks = if kind == Kind::Fair { &[(Op::Create, 1)][..] } else { &CREATE_LIST_WATCH };
-            waiters.push(kind.queue(&server, &client, asks).await);
-        }
-        watched(&server, if kind == Kind::Fair { 0 } else { 5 }).await;
-        for (served, attempt) in waiters.into_iter().enumerate() {
-            server.reset_counters();
-            held.release().await.unwrap();
-            held = granted(attempt).await;
-            let all = match kind {
-                Kind::Fair => &[(Op::Multi, 1)][..],
-                Kind::Mutex | Kind::Write | Kind::Read => &[(Op::GetChildren, 1), (Op::Delete, 1)],
-            };
-            assert_eq!(requests(&server, id), all, "{kind:?}, {served}");
-            let (told, watched) = if kind == Kind::Fair { (0, 0) } else { (1, 4 - served) };
-            assert_eq!(server.counters().notifications(), told, "{kind:?}, {served}");
-            assert_eq!(server.watches(), watched, "{kind:?}, {served}");
-        }
-        held.release().await.unwrap();
+async fn a_release_of_a_fair_lock_wakes_one_waiter_of_the_same_client() {
+    let server = start();
+    let client = calm(&server).await;
+    let id = session(&client);
+    let mut held = Kind::Fair.get(&client).await;
+    let mut waiters = Vec::new();
+    for _ in 0..5 {
+        waiters.push(Kind::Fair.queue(&server, &client, &[(Op::Create, 1)]).await);
     }
+    watched(&server, 0).await;
+    for (served, attempt) in waiters.into_iter().enumerate() {
+        server.reset_counters();
+        held.release().await.unwrap();
+        held = granted(attempt).await;
+        assert_eq!(requests(&server, id), [(Op::Multi, 1)], "{served}");
+        assert_eq!((server.counters().notifications(), server.watches()), (0, 0), "{served}");
+    }
+    held.release().await.unwrap();
 }
 
 /// How many lists thousands of fair waiters of one process may cost: one for the first, and a few where
@@ -297,20 +287,22 @@ async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
             guard.release().await.unwrap();
         }
         let counters = server.counters();
-        assert_eq!((counters.total_requests(), counters.notifications()), (READERS as u64, 0));
+        assert_eq!((counters.total_requests(), counters.notifications()), (clients.len() as u64, 0));
     }
 }
 
-/// Thirty readers that wait, of one client or of one each.
+/// Thirty readers that wait: of one client, which share a node, or of one each.
 async fn readers(server: &Server, each: bool) -> (Vec<Client>, Vec<JoinHandle<Acquired<AnyGuard>>>) {
     let mut clients = vec![calm(server).await];
-    let mut readers = Vec::new();
-    for reader in 0..READERS {
-        if each && reader > 0 {
+    let mut readers = vec![Kind::Read.queue(server, &clients[0], &CREATE_LIST_WATCH).await];
+    for _ in 1..READERS {
+        readers.push(if each {
             clients.push(calm(server).await);
-        }
-        let client = clients.last().unwrap();
-        readers.push(Kind::Read.queue(server, client, &CREATE_LIST_WATCH).await);
+            Kind::Read.queue(server, &clients[clients.len() - 1], &CREATE_LIST_WATCH).await
+        } else {
+            let lock = Kind::Read.lock(&clients[0]);
+            tokio::spawn(async move { lock.lock().await })
+        });
     }
     (clients, readers)
 }

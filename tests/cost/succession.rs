@@ -95,12 +95,13 @@ async fn after_a_stranger_three_grants_list_again() {
     }
 }
 
-/// Readers that are inside together follow each other.
+/// Readers that are inside together, each by a node of its own, follow each other.
 #[tokio::test]
 async fn readers_beside_each_other_need_no_list() {
     let server = start();
     let client = calm(&server).await;
-    let (id, lock) = (session(&client), Kind::Read.lock(&client));
+    let pair = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(1, SOON).build().unwrap();
+    let (id, lock) = (session(&client), Arc::new(pair.read_lock()) as Arc<dyn InterProcessLock>);
     warm_up(&server, id, &lock).await;
     server.reset_counters();
     let mut guards = Vec::new();

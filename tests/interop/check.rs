@@ -2,7 +2,7 @@
 //!
 //! | record | written |
 //! |---|---|
-//! | `enter W x\|r TOKEN SESSION` | after an exclusive or a shared grant; the token is the czxid of the lock node |
+//! | `enter W x\|r TOKEN SESSION` | after an exclusive or a shared grant; the token is the czxid of the lock node, and after a dot which of its holders it is, if that is not the first |
 //! | `asks W` | before permits of a semaphore are asked for |
 //! | `enter W N TOKEN SESSION` | after a grant of `N` permits; `N@S,S` when they have slots; Curator's have no token that compares with ours: `-` |
 //! | `may N` | by the parent, before the limit of a semaphore is set to `N` |
@@ -74,7 +74,7 @@ impl Findings {
 #[derive(Debug)]
 struct Hold {
     exclusive: bool,
-    token: Option<i64>,
+    token: Option<Token>,
     read: Option<u64>,
     /// What it may have written and has not said so.
     pending: Option<u64>,
@@ -99,7 +99,7 @@ struct Checker {
     counter: Counter,
     acknowledged: u64,
     /// The highest token of an exclusive hold so far.
-    highest: i64,
+    highest: Token,
     /// What a semaphore has.
     room: Room,
     /// Where every hold that was lost begins.
@@ -114,7 +114,7 @@ pub(crate) fn check(journal: &str, counter: u64) -> Findings {
         holds: BTreeMap::new(),
         counter: Counter::OneOf(BTreeSet::from([0])),
         acknowledged: 0,
-        highest: i64::MIN,
+        highest: (i64::MIN, 0),
         room: Room::default(),
         doubtful: lost_holds(&records),
         findings: Findings::default(),
@@ -167,9 +167,16 @@ pub(crate) fn unfinished(journal: &str, process: &str) -> BTreeMap<String, Strin
     holds
 }
 
+/// The two numbers of a token.
+type Token = (i64, u64);
+
 /// A token; `None` inside for those who have none.
-fn number(token: &str) -> Option<Option<i64>> {
-    if token == "-" { Some(None) } else { token.parse().ok().map(Some) }
+fn number(token: &str) -> Option<Option<Token>> {
+    if token == "-" {
+        return Some(None);
+    }
+    let (czxid, holder) = token.split_once('.').unwrap_or((token, "0"));
+    Some(Some((czxid.parse().ok()?, holder.parse().ok()?)))
 }
 
 fn process(worker: &str) -> &str {
@@ -260,9 +267,9 @@ impl Checker {
         Some(())
     }
 
-    fn later(&mut self, at: usize, worker: &str, token: i64, wrong: bool) {
+    fn later(&mut self, at: usize, worker: &str, token: Token, wrong: bool) {
         if wrong {
-            self.violation(at, &format!("{worker} has the token {token} after {}", self.highest));
+            self.violation(at, &format!("{worker} has the token {token:?} after {:?}", self.highest));
         }
     }
 
@@ -271,7 +278,7 @@ impl Checker {
         at: usize,
         worker: &str,
         exclusive: bool,
-        token: Option<i64>,
+        token: Option<Token>,
         permits: Option<Permits>,
     ) {
         let doubtful = self.doubtful.contains(&at);
@@ -297,7 +304,8 @@ impl Checker {
         if let Some(permits) = &permits {
             let inside = self.holds.iter().filter(|(_, hold)| !hold.doubtful);
             let inside = inside.filter_map(|(holder, hold)| Some((&**holder, hold.permits.as_ref()?)));
-            let found = self.room.enter(worker, permits, (!doubtful).then_some(token), inside);
+            let found =
+                self.room.enter(worker, permits, (!doubtful).then_some(token.map(|token| token.0)), inside);
             for violation in found {
                 self.violation(at, &violation);
             }
@@ -439,6 +447,7 @@ pub(crate) mod trials {
         let token = "has the token";
         refuses("enter a-1.0 x 5; leave a-1.0; enter b-1.0 x 4; leave b-1.0", 0, token)?;
         refuses("enter a-1.0 x 5; leave a-1.0; enter b-1.0 x 5; leave b-1.0", 0, token)?;
+        refuses("enter a-1.0 x 5.1; leave a-1.0; enter b-1.0 x 5.1; leave b-1.0", 0, token)?;
         refuses("enter a-1.0 x 5; leave a-1.0; enter b-1.0 r 4; leave b-1.0", 0, token)?;
         refuses(
             "enter a-1.0 r 4; enter b-1.0 r 5; leave a-1.0; up b-1.0; down b-1.0; enter a-1.1 r 5; \

@@ -438,7 +438,8 @@ impl Thread {
         }
         let mode = held.mode();
         let session = self.client.session_id().unwrap_or_default();
-        self.note("enter", &format!("{mode} {} {session:#x}", held.token().0))?;
+        let (czxid, holder) = held.token();
+        self.note("enter", &format!("{mode} {czxid}.{holder} {session:#x}"))?;
         self.work(&held).await?;
         if matches!(self.lock, Lock::Both(..)) {
             // To the other side, and every other time back again.

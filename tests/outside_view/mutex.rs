@@ -1,4 +1,4 @@
-//! The mutex: a node each, watched by its successor and by no other.
+//! The mutex: a node for each client, watched by its successor and by no other.
 
 use test_support::Suite;
 
@@ -7,22 +7,17 @@ use crate::cast::{Cast, Clients, End, Role};
 use crate::view::Outside;
 
 pub(crate) fn add_all(suite: &mut Suite) {
-    for (clients, name) in [(Clients::One, "one_client"), (Clients::Each, "six_clients")] {
-        let name = format!("mutex::each_is_watched_by_its_successor_only::{name}");
-        add(suite, &name, move |outside| successors(outside, clients));
-    }
+    add(suite, "mutex::each_is_watched_by_its_successor_only", successors);
     for (end, name) in [(End::Dropped, "dropped"), (End::Closed, "closed"), (End::Expired, "expired")] {
         let name = format!("mutex::the_successor_of_a_waiter_that_goes_watches_the_next::{name}");
-        add(suite, &name, move |outside| death(outside, Clients::Each, end));
+        add(suite, &name, move |outside| death(outside, end));
     }
-    let name = "mutex::the_successor_of_a_waiter_that_goes_watches_the_next::dropped_of_one_client";
-    add(suite, name, |outside| death(outside, Clients::One, End::Dropped));
 }
 
 /// One holder and its waiters, who are served one after the other.
-async fn successors(outside: Outside, clients: Clients) {
-    let count = if clients == Clients::One { 5 } else { 6 };
-    let mut cast = Cast::new(outside, &vec![Role::Mutex; count], clients).await;
+async fn successors(outside: Outside) {
+    let count = 6;
+    let mut cast = Cast::new(outside, &[Role::Mutex; 6], Clients::Each).await;
     let queue: Vec<_> = (1..=count).collect();
     let watches: Vec<_> = (2..=count).map(|number| (number, number - 1)).collect();
     for joined in 1..=count {
@@ -40,9 +35,9 @@ async fn successors(outside: Outside, clients: Clients) {
 }
 
 /// A holder and three waiters, of whom the second goes.
-async fn death(outside: Outside, clients: Clients, end: End) {
+async fn death(outside: Outside, end: End) {
     let mortal = (end == End::Expired).then_some(3);
-    let mut cast = Cast::with_mortal(outside, &[Role::Mutex; 5], clients, mortal).await;
+    let mut cast = Cast::with_mortal(outside, &[Role::Mutex; 5], Clients::Each, mortal).await;
     cast.all_join().await;
     cast.gets_it(1).await;
     cast.shows(&[1, 2, 3, 4, 5], &[(2, 1), (3, 2), (4, 3), (5, 4)]).await;

@@ -13,29 +13,23 @@ use crate::cast::{Cast, Clients, End, connect};
 use crate::view::{Outside, Seen, View};
 
 pub(crate) fn add_all(suite: &mut Suite) {
-    for (clients, name) in [(Clients::One, "one_client"), (Clients::Each, "six_clients")] {
-        let name = format!("read_write_lock::readers_watch_the_nearest_writer_only::{name}");
-        add(suite, &name, move |outside| order(outside, clients));
-    }
+    add(suite, "read_write_lock::readers_watch_the_nearest_writer_only", order);
     let ends = [(End::Dropped, "dropped"), (End::Closed, "closed"), (End::Expired, "expired")];
     for (who, goes) in
         [(2, "reader_behind_the_holder"), (3, "writer_between_readers"), (4, "reader_between_writers")]
     {
         for (end, name) in ends {
             let name = format!("read_write_lock::the_successor_of_a_{goes}_watches_the_next::{name}");
-            add(suite, &name, move |outside| death(outside, Clients::Each, end, who));
+            add(suite, &name, move |outside| death(outside, end, who));
         }
-        let name =
-            format!("read_write_lock::the_successor_of_a_{goes}_watches_the_next::dropped_of_one_client");
-        add(suite, &name, move |outside| death(outside, Clients::One, End::Dropped, who));
     }
     let name = "read_write_lock::readers_move_on_to_the_writer_before_the_one_that_goes";
     add(suite, name, readers_move_on);
     add(suite, "read_write_lock::a_conversion_exchanges_one_node_for_another", conversions);
 }
 
-async fn order(outside: Outside, clients: Clients) {
-    let mut cast = Cast::new(outside, &[Read, Read, Write, Read, Read, Write], clients).await;
+async fn order(outside: Outside) {
+    let mut cast = Cast::new(outside, &[Read, Read, Write, Read, Read, Write], Clients::Each).await;
     for (reader, queue) in [(1, &[1][..]), (2, &[1, 2])] {
         cast.joins(reader).await;
         cast.gets_it(reader).await;
@@ -75,9 +69,10 @@ async fn order(outside: Outside, clients: Clients) {
 }
 
 /// A writer holds; a reader, a writer, a reader and a writer wait, and one of them goes.
-async fn death(outside: Outside, clients: Clients, end: End, who: usize) {
+async fn death(outside: Outside, end: End, who: usize) {
     let mortal = (end == End::Expired).then_some(who);
-    let mut cast = Cast::with_mortal(outside, &[Write, Read, Write, Read, Write], clients, mortal).await;
+    let mut cast =
+        Cast::with_mortal(outside, &[Write, Read, Write, Read, Write], Clients::Each, mortal).await;
     cast.all_join().await;
     cast.gets_it(1).await;
     cast.shows(&[1, 2, 3, 4, 5], &[(2, 1), (3, 2), (4, 3), (5, 4)]).await;

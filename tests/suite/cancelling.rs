@@ -160,7 +160,7 @@ async fn a_timeout_while_the_session_ends_harms_no_other(env: &Env) {
 
 async fn one_who_waits_in_memory_makes_room(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let (mut first, mut second) = (task::spawn(mutex.lock()), task::spawn(mutex.lock()));
     assert_pending!(first.poll());

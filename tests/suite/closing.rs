@@ -40,7 +40,7 @@ async fn it_ends_guards_waiters_and_nodes(env: &Env) {
     let waiter = tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock());
     let timed =
         tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().acquire(Duration::from_secs(60)));
-    env.wait_count(&busy, 3).await;
+    env.wait_count(&busy, 2).await;
     let session = client.session_id().unwrap();
     client.close().await.unwrap();
     // By now all of it is over, here and at the servers.
@@ -88,7 +88,7 @@ async fn whatever_is_called_later_says_so(env: &Env) {
 
 async fn it_ends_those_who_wait_in_memory(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..5 {
@@ -143,7 +143,7 @@ async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
     let (client, theirs) = (env.client().await, env.client().await);
     let (free, busy) = (env.path("free"), env.path("busy"));
     let others = InterProcessMutex::new(&theirs, &busy).unwrap().lock().await.unwrap();
-    let narrow = InterProcessMutex::builder(&client, &free).max_znodes(1).build().unwrap();
+    let narrow = InterProcessMutex::builder(&client, &free).build().unwrap();
     let guard = narrow.lock().await.unwrap();
     // In the queue, in memory, and in a fair lock's queue.
     let waiters = [
@@ -154,7 +154,7 @@ async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
     ];
     let reader = InterProcessReadWriteLock::new(&client, env.path("documents")).unwrap().read_lock();
     let read = reader.lock().await.unwrap();
-    env.wait_count(&busy, 4).await;
+    env.wait_count(&busy, 3).await;
     let drain = draining(&client, SOON).await;
     for waiter in waiters {
         is_closed(&within("its end", waiter).await.unwrap());

@@ -122,10 +122,10 @@ async fn another_recipe_that_comes_while_we_wait_ends_no_wait(env: &Env) {
     let guard = ours.lock().await.unwrap();
     let first = tokio::spawn(theirs.lock());
     env.wait_count(&path, 2).await;
-    let second = tokio::spawn(theirs.lock());
+    let second = tokio::spawn(env.mutex().await.lock());
     env.wait_count(&path, 3).await;
     let node = env.create(&format!("{path}/x__lock__"), zk::CreateMode::EphemeralSequential).await;
-    match within("an answer", ours.lock()).await {
+    match within("an answer", env.mutex().await.lock()).await {
         Err(AcquireError::Request(error)) if error.kind() == ErrorKind::MixedRecipes => {
             assert_eq!(error.node(), Some(&*node), "a newcomer");
         }

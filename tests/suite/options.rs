@@ -1,5 +1,7 @@
 //! Options, and handles that share them.
 
+use std::time::Duration;
+
 use test_support::within;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
@@ -7,6 +9,8 @@ use zookeeper_recipes::{
 };
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
+
+const LONG: Duration = Duration::from_secs(3600);
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -24,10 +28,10 @@ pub(crate) fn all() -> Vec<Behaviour> {
 async fn handles_with_other_options_conflict(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
-    let first = InterProcessMutex::builder(&client, &path).max_znodes(3).data("x").build().unwrap();
+    let first = InterProcessMutex::builder(&client, &path).hand_off(3, LONG).data("x").build().unwrap();
     type Set = fn(InterProcessMutexBuilder) -> InterProcessMutexBuilder;
     let others: [(&str, Set); 4] = [
-        ("max_znodes", |builder| builder.max_znodes(4)),
+        ("hand_off", |builder| builder.hand_off(4, LONG)),
         ("data", |builder| builder.data("y")),
         ("acl", |builder| builder.acl([Acl::new("world", "anyone", Permissions::READ)])),
         ("parents", |builder| builder.parents(ParentNodes::Persistent)),
@@ -42,15 +46,15 @@ async fn handles_with_other_options_conflict(env: &Env) {
         }
     }
     // The same again is no conflict, and another path is another lock.
-    InterProcessMutex::builder(&client, &path).max_znodes(3).data("x").build().unwrap();
-    InterProcessMutex::builder(&client, env.path("other")).max_znodes(4).build().unwrap();
+    InterProcessMutex::builder(&client, &path).hand_off(3, LONG).data("x").build().unwrap();
+    InterProcessMutex::builder(&client, env.path("other")).hand_off(4, LONG).build().unwrap();
     first.lock().await.unwrap().release().await.unwrap();
 }
 
 async fn options_left_open_follow_the_first_handle(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
-    let first = InterProcessMutex::builder(&client, &path).max_znodes(1).data("mine").build().unwrap();
+    let first = InterProcessMutex::builder(&client, &path).data("mine").build().unwrap();
     let second = InterProcessMutex::new(&client, &path).unwrap();
     let guard = second.lock().await.unwrap();
     assert_eq!(env.server().node(&guard.node()).unwrap().data, b"mine");
@@ -71,7 +75,7 @@ async fn options_left_open_follow_the_first_handle(env: &Env) {
 async fn options_can_change_when_the_last_handle_is_gone(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
-    let build = |nodes| InterProcessMutex::builder(&client, &path).max_znodes(nodes).build();
+    let build = |max| InterProcessMutex::builder(&client, &path).hand_off(max, LONG).build();
     drop(build(3).unwrap());
     let mutex = build(4).unwrap();
     let guard = mutex.lock().await.unwrap();
@@ -89,8 +93,8 @@ async fn options_can_change_when_the_last_handle_is_gone(env: &Env) {
 
 async fn clients_do_not_share_options(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
-    let few = InterProcessMutex::builder(&ours, env.lock_path()).max_znodes(1).build().unwrap();
-    let many = InterProcessMutex::builder(&theirs, env.lock_path()).max_znodes(8).build().unwrap();
+    let few = InterProcessMutex::builder(&ours, env.lock_path()).hand_off(1, LONG).build().unwrap();
+    let many = InterProcessMutex::builder(&theirs, env.lock_path()).hand_off(8, LONG).build().unwrap();
     let guard = few.lock().await.unwrap();
     assert!(many.try_lock().await.is_err());
     guard.release().await.unwrap();
@@ -101,8 +105,8 @@ async fn values_that_cannot_work_are_refused(env: &Env) {
     let client = env.client().await;
     let builder = || InterProcessMutex::builder(&client, "/stock");
     let bad = [
-        (builder().max_znodes(0), "max_znodes"),
-        (builder().max_znodes(10_001), "max_znodes"),
+        (builder().hand_off(0, LONG), "hand_off"),
+        (builder().hand_off(1, Duration::ZERO), "hand_off"),
         (builder().data(vec![0; 1_000_001]), "data"),
         (builder().acl([]), "acl"),
     ];

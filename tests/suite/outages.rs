@@ -12,7 +12,7 @@ use zookeeper_recipes::{
 };
 
 use crate::harness::{Behaviour, CriticalSection, Env, LATE, Need, behaviours};
-use test_support::{SOON, within};
+use test_support::{ByHand, SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -58,15 +58,17 @@ async fn all_finish_when_the_servers_are_killed_and_come_back(env: &Env) {
     let guard = mutexes[0].lock().await.unwrap();
     let critical = Arc::new(CriticalSection::default());
     let mut waiters = JoinSet::new();
-    for (number, mutex) in mutexes.iter().cycle().take(6).cloned().enumerate() {
+    for mutex in mutexes.iter().cycle().take(6) {
         let critical = Arc::clone(&critical);
-        waiters.spawn(async move {
-            let guard = mutex.lock().await.unwrap();
+        let asked = mutex.lock();
+        let visit = async move {
+            let guard = asked.await.unwrap();
             critical.visit().await;
             drop(guard);
-        });
-        env.wait_count(&env.lock_path(), number + 2).await;
+        };
+        waiters.spawn(ByHand::new(visit).start().finished());
     }
+    env.wait_count(&env.lock_path(), 2).await;
     env.stop_servers().await;
     env.restart_servers().await;
     assert!(guard.is_held(), "the sessions were not away for long");

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use test_support::within;
+use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::InterProcessMutex;
+use zookeeper_recipes::{InterProcessMutex, NodePath};
 
 use crate::harness::{Behaviour, Env, behaviours};
 
@@ -13,12 +13,11 @@ pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         first_come_first_served_across_clients.on_an_ensemble_too(),
         first_come_first_served_within_one_client,
-        first_come_first_served_where_most_wait_in_memory,
         a_contender_that_leaves_the_queue_keeps_no_other_back.on_an_ensemble_too(),
         each_waiter_watches_only_the_one_before_it,
         participants_come_in_order_the_holder_first.curator("testGetParticipantNodes").on_an_ensemble_too(),
         a_lock_that_was_never_used_has_no_participants,
-        a_client_keeps_no_more_nodes_than_it_may,
+        a_client_has_one_node,
         a_deleted_waiter_queues_again_and_leaves_nothing.curator("testNoOrphanedNodes"),
         a_deleted_waiter_is_not_let_in_beside_the_next,
     ]
@@ -42,12 +41,11 @@ async fn queue_up(
 }
 
 async fn first_come_first_served_across_clients(env: &Env) {
-    let mutexes = [env.mutex().await, env.mutex().await, env.mutex().await];
     let served = Arc::default();
-    let guard = mutexes[0].lock().await.unwrap();
+    let guard = env.mutex().await.lock().await.unwrap();
     let mut waiters = Vec::new();
     for place in 2..=9 {
-        waiters.push(queue_up(env, &mutexes[place * 7 % 3], place, &served).await);
+        waiters.push(queue_up(env, &env.mutex().await, place, &served).await);
     }
     guard.release().await.unwrap();
     for waiter in waiters {
@@ -57,23 +55,8 @@ async fn first_come_first_served_across_clients(env: &Env) {
 }
 
 async fn first_come_first_served_within_one_client(env: &Env) {
-    let mutex = env.mutex().await;
-    let served = Arc::default();
-    let guard = mutex.lock().await.unwrap();
-    let mut waiters = Vec::new();
-    for place in 2..=9 {
-        waiters.push(queue_up(env, &mutex, place, &served).await);
-    }
-    guard.release().await.unwrap();
-    for waiter in waiters {
-        within("every waiter", waiter).await.unwrap();
-    }
-    assert_eq!(*served.lock().unwrap(), [2, 3, 4, 5, 6, 7, 8, 9]);
-}
-
-async fn first_come_first_served_where_most_wait_in_memory(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let served = Arc::new(Mutex::new(Vec::new()));
     let mut waiters = JoinSet::new();
@@ -98,12 +81,11 @@ async fn first_come_first_served_where_most_wait_in_memory(env: &Env) {
 }
 
 async fn a_contender_that_leaves_the_queue_keeps_no_other_back(env: &Env) {
-    let mutexes = [env.mutex().await, env.mutex().await];
     let served = Arc::default();
-    let guard = mutexes[0].lock().await.unwrap();
-    let leaves = queue_up(env, &mutexes[1], 2, &served).await;
-    let stays = queue_up(env, &mutexes[0], 3, &served).await;
-    let last = queue_up(env, &mutexes[1], 4, &served).await;
+    let guard = env.mutex().await.lock().await.unwrap();
+    let leaves = queue_up(env, &env.mutex().await, 2, &served).await;
+    let stays = queue_up(env, &env.mutex().await, 3, &served).await;
+    let last = queue_up(env, &env.mutex().await, 4, &served).await;
     leaves.abort();
     env.wait_count(&env.lock_path(), 3).await;
     // The one behind has another predecessor now, and does not take its going for the holder's.
@@ -115,12 +97,12 @@ async fn a_contender_that_leaves_the_queue_keeps_no_other_back(env: &Env) {
 }
 
 async fn each_waiter_watches_only_the_one_before_it(env: &Env) {
-    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let ours = env.mutex().await;
     let path = env.lock_path();
     let guard = ours.lock().await.unwrap();
     let mut waiters = Vec::new();
     for place in 2..=4 {
-        waiters.push(tokio::spawn(theirs.lock()));
+        waiters.push(tokio::spawn(env.mutex().await.lock()));
         env.wait_count(&path, place).await;
     }
     let queue = ours.participants().await.unwrap();
@@ -138,6 +120,19 @@ async fn each_waiter_watches_only_the_one_before_it(env: &Env) {
     within("the one that stayed", waiters.remove(0)).await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// The participants, once a member that may lag behind the one that the last create went through shows all of them.
+async fn all_participants(mutex: &InterProcessMutex, count: usize) -> Vec<NodePath> {
+    within("the last contender", async {
+        loop {
+            let queue = mutex.participants().await.unwrap();
+            if queue.len() == count {
+                return queue;
+            }
+        }
+    })
+    .await
+}
+
 async fn participants_come_in_order_the_holder_first(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let path = env.lock_path();
@@ -146,8 +141,7 @@ async fn participants_come_in_order_the_holder_first(env: &Env) {
     let mut nodes = vec![guard.node()];
     let mut waiters = Vec::new();
     for place in 2..=6 {
-        let mutex = if place % 2 == 0 { &theirs } else { &ours };
-        waiters.push(tokio::spawn(mutex.lock()));
+        waiters.push(tokio::spawn(env.mutex().await.lock()));
         let now = env.wait_children(&path, "another contender", |now| now.len() == place).await;
         let new = now
             .iter()
@@ -155,11 +149,9 @@ async fn participants_come_in_order_the_holder_first(env: &Env) {
             .find(|node| !nodes.contains(node));
         nodes.push(new.unwrap());
         // Whichever is asked.
-        assert_eq!(within("an answer", ours.participants()).await.unwrap().len(), place);
+        all_participants(&ours, place).await;
     }
-    // A member of an ensemble may lag behind the one that the last create went through.
-    let queue = within("an answer", theirs.participants()).await.unwrap();
-    assert_eq!(queue, nodes);
+    assert_eq!(all_participants(&theirs, 6).await, nodes);
     guard.release().await.unwrap();
     let first = within("the second in line", waiters.remove(0)).await.unwrap().unwrap();
     assert_eq!(first.node(), nodes[1]);
@@ -177,9 +169,10 @@ async fn a_lock_that_was_never_used_has_no_participants(env: &Env) {
     assert_eq!(mutex.participants().await.unwrap(), [""; 0]);
 }
 
-async fn a_client_keeps_no_more_nodes_than_it_may(env: &Env) {
+/// The one that is first, and the one before it on its way out.
+async fn a_client_has_one_node(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(4).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).hand_off(4, SOON).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let mut waiters = JoinSet::new();
     for _ in 0..40 {
@@ -188,20 +181,17 @@ async fn a_client_keeps_no_more_nodes_than_it_may(env: &Env) {
         waiters.spawn(async move { wait.await.map(drop) });
     }
     let path = env.lock_path();
-    let watch = env.wait_children(&path, "the end", {
-        let mut full = false;
-        move |now| {
-            assert!(now.len() <= 4, "more than four nodes: {now:?}");
-            full |= now.len() == 4;
-            full && now.is_empty()
-        }
+    assert_eq!(env.children(&path).await.len(), 1);
+    let watch = env.wait_children(&path, "the end", |now| {
+        assert!(now.len() <= 2, "more than two nodes: {now:?}");
+        now.is_empty()
     });
     let serve = async {
-        env.wait_children(&path, "four nodes", |now| now.len() == 4).await;
         drop(guard);
         while let Some(served) = waiters.join_next().await {
             served.unwrap().unwrap();
         }
+        client.flush(SOON).await.unwrap();
     };
     tokio::join!(watch, within("every waiter", serve));
 }

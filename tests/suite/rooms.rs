@@ -118,7 +118,7 @@ async fn another_client_comes_in_between(env: &Env) {
     }
     let mut waiting = waiting.into_iter();
     drop(guard);
-    for waiting in waiting.by_ref().take(5) {
+    for waiting in waiting.by_ref().take(4) {
         let guard = within("a hand-over", waiting).await.unwrap();
         assert_eq!(guard.node(), node);
     }

@@ -102,7 +102,7 @@ async fn a_waiter_keeps_its_deadline_over_sessions(env: &Env) {
 
 async fn those_who_wait_in_memory_survive_it_too(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
-    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let (mut first, mut second) = (task::spawn(mutex.lock()), task::spawn(mutex.lock()));
     assert_pending!(first.poll());

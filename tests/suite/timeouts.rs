@@ -73,7 +73,7 @@ async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
 
 async fn a_wait_in_memory_ends_in_time_too(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let timeout = BRIEFLY;
     let start = Instant::now();
@@ -260,7 +260,7 @@ async fn the_error_names_no_holder_when_other_clients_hold(env: &Env) {
 
 async fn a_try_is_answered_at_once_while_all_places_are_taken(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     assert_timed_out(&mutex.acquire(Duration::ZERO).await.unwrap_err(), &env.lock_path());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use test_support::within;
+use test_support::{SOON, within};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     AcquireError, Contender, ContenderKind, Contention, ErrorKind, InterProcessFairLock, InterProcessLock,
@@ -80,7 +80,8 @@ async fn readers_that_are_first_hold_the_lock_together(env: &Env) {
     let path = env.lock_path();
     let (one, two) = (named(env, "one").await, named(env, "two").await);
     let lock = InterProcessReadWriteLock::new(&one, &path).unwrap();
-    let other = InterProcessReadWriteLock::new(&two, &path).unwrap();
+    // Its readers share no node.
+    let other = InterProcessReadWriteLock::builder(&two, &path).hand_off(1, SOON).build().unwrap();
     let first = within("a reader", lock.read_lock().lock()).await.unwrap();
     let second = within("a reader", other.read_lock().lock()).await.unwrap();
     let writer = tokio::spawn(lock.write_lock().lock());

@@ -152,8 +152,8 @@ impl Lock {
             }
             Kind::ReadWrite => {
                 let mut builder = InterProcessReadWriteLock::builder(client, &path).parents(parents);
-                if let Some(nodes) = plan.max_znodes {
-                    builder = builder.max_znodes(nodes);
+                if plan.handoff > 0 {
+                    builder = builder.hand_off(plan.handoff, Duration::from_millis(plan.handoff_ms));
                 }
                 if plan.sticky {
                     builder = builder.sticky(sticky(plan));
@@ -162,9 +162,6 @@ impl Lock {
             }
             _ => {
                 let mut builder = InterProcessMutex::builder(client, &path).parents(parents);
-                if let Some(nodes) = plan.max_znodes {
-                    builder = builder.max_znodes(nodes);
-                }
                 if plan.handoff > 0 {
                     builder = builder.hand_off(plan.handoff, Duration::from_millis(plan.handoff_ms));
                 }

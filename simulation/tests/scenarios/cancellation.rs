@@ -138,7 +138,6 @@ impl Scene {
         let id = session(&client);
         let mut builder = InterProcessMutex::builder(&client, DIRECTORY);
         builder = match form {
-            Form::Plain if point == Point::InMemory => builder.max_znodes(1),
             Form::Plain => builder,
             Form::HandOff => builder.hand_off(3, LONG),
             Form::Sticky => builder.sticky(Duration::from_millis(1)),

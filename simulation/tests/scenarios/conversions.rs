@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use simulation::scenario::tokio;
-use test_support::in_process::read_write::{lock, narrow};
+use test_support::in_process::read_write::lock;
 use test_support::in_process::{
     DIRECTORY, connect_for, never_for, session, start_impatient, until, until_lost,
 };
@@ -20,7 +20,7 @@ async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
     let server = start_impatient();
     let client = connect_for(&server, BRIEF).await;
     let id = session(&client);
-    let lock = narrow(&client, 1);
+    let lock = lock(&client);
     let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
     server.freeze_expiry(true);
     server.stall(id, Direction::Both);

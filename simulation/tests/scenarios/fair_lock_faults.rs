@@ -7,7 +7,7 @@ use simulation::scenario::tokio;
 use test_support::in_process::{
     Barrier, DIRECTORY, HOUR, calm, calm_with, connect_for, fair, place, queue, session, until, until_lost,
 };
-use test_support::{SOON, within};
+use test_support::{ByHand, SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, ErrorKind, InterProcessFairLock, InterProcessMutex, LockState,
@@ -68,9 +68,7 @@ async fn a_transaction_that_was_given_up_is_committed_before_the_next_holder_of_
     let client = client(&server).await;
     let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
     let first = within("the grant", mutex.lock()).await.unwrap();
-    let second = tokio::spawn(mutex.lock());
-    let node = first.node();
-    until(&server, "the waiter", move |view| view.watches_on(&node).len() == 1).await;
+    let second = tokio::spawn(ByHand::new(mutex.lock()).start().finished());
     let gate = server.hold_request(Match::op(Op::Multi).path("/stock"));
     {
         let mut commit = Box::pin(first.transaction().set_data("/stock", "0", None).commit());

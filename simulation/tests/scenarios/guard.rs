@@ -7,7 +7,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use simulation::scenario::tokio;
-use test_support::in_process::{DIRECTORY, hold, mutex, narrow, never_for, session, until};
+use test_support::in_process::{DIRECTORY, fair, hold, mutex, never_for, session, until};
 use test_support::within;
 use tokio::sync::oneshot;
 use tokio_test::{assert_pending, task};
@@ -341,7 +341,7 @@ async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     server.freeze_expiry(true);
     let (first, second) = (client(&server).await, client(&server).await);
     let guard = hold(&first).await;
-    let own = InterProcessMutex::new(&first, DIRECTORY).unwrap();
+    let own = fair(&first);
     let waiting = tokio::spawn(async move { own.acquire(LONG).await });
     until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 2).await;
     let other = tokio::spawn({
@@ -452,9 +452,9 @@ async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over()
 /// A hold whose lease has expired, of a client that may have one node for the lock, and another contender of
 /// that client.
 async fn expired_hold_and_contender(server: &Server, client: &Client) -> (LockGuard, Contender, Gate) {
-    let guard = within("the grant", narrow(client, 1).lock()).await.unwrap();
+    let guard = within("the grant", mutex(client).lock()).await.unwrap();
     let answers = server.hold_reply(Match::op(Op::Multi).session(session(client)).always());
-    let mutex = narrow(client, 1);
+    let mutex = mutex(client);
     let contender = tokio::spawn(async move { mutex.acquire(LONG).await });
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
     (guard, contender, answers)

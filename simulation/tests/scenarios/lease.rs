@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use simulation::scenario::tokio;
 use test_support::in_process::{
-    Barrier, DIRECTORY, assert_clean, calm, connect_as, fair, granted, logged, mutex, narrow, never_for,
-    queue, queue_at, read_write, session, start, start_empty, timed_out, until,
+    Barrier, DIRECTORY, assert_clean, calm, connect_as, fair, granted, logged, mutex, never_for, queue,
+    queue_at, read_write, session, start, start_empty, timed_out, until,
 };
 use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{
@@ -436,7 +436,7 @@ async fn shares_of_a_hold_share_its_lease() {
 async fn a_lock_that_is_over_gives_its_place_up() {
     let server = start();
     let client = calm(&server).await;
-    let lock = narrow(&client, 1);
+    let lock = mutex(&client);
     let first = within("the grant", lock.acquire_with_lease(SOON, LEASE)).await.unwrap();
     let second = within("the next grant", lock.lock()).await.unwrap();
     assert!(!first.is_held() && second.is_held());

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use simulation::scenario::tokio;
-use test_support::in_process::{DIRECTORY, connect_as, hold, mutex, narrow, session, timed_out, until};
-use test_support::within;
+use test_support::in_process::{DIRECTORY, connect_as, hold, mutex, session, timed_out, until};
+use test_support::{ByHand, within};
 use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
@@ -65,10 +65,6 @@ fn mutex_at(client: &Client, path: &str) -> InterProcessMutex {
 
 async fn until_state(client: &Client, wanted: ConnectionState) {
     within("the state", client.watch_state().wait_for(|state| *state == wanted)).await.unwrap();
-}
-
-async fn until_queued(server: &Server, nodes: usize) {
-    until(server, "the queue", move |view| view.children(DIRECTORY).len() == nodes).await;
 }
 
 /// A create whose caller has gone is under way when its session expires: its attempt ends there.
@@ -277,8 +273,7 @@ async fn refused_credentials_are_told_to_every_caller() {
     let server = server();
     let client = client(&server).await;
     let (busy, released) = (hold(&client).await, mutex_at(&client, OTHER).lock().await.unwrap());
-    let waiting = tokio::spawn(mutex(&client).lock());
-    until_queued(&server, 2).await;
+    let waiting = tokio::spawn(ByHand::new(mutex(&client).lock()).start().finished());
     // The deletion is not done before the credentials are refused.
     let deletion = server.fail(Match::op(Op::Delete).path_prefix(OTHER).always(), THROTTLED);
     let release = tokio::spawn(released.release());
@@ -308,8 +303,7 @@ async fn credentials_that_are_refused_for_the_next_session_are_told_to_waiters()
     let builder = Client::builder().auth("digest", "shop:secret");
     let client = client_with(&server, builder).await;
     let _guard = hold(&client).await;
-    let waiting = tokio::spawn(mutex(&client).lock());
-    until_queued(&server, 2).await;
+    let waiting = tokio::spawn(ByHand::new(mutex(&client).lock()).start().finished());
     server.fail(Match::op(Op::Auth).always(), AUTH_FAILED);
     server.expire_session(session(&client));
     let waited = within("the grant", waiting).await.unwrap();
@@ -363,9 +357,12 @@ async fn a_grant_that_was_not_taken_yet_is_known_in_the_process() {
     let mutex = mutex(&client);
     let mut granted = task::spawn(mutex.acquire(LONG));
     assert_pending!(granted.poll());
-    // Answered behind the attempt's own requests.
-    assert_eq!(mutex.participants().await.unwrap().len(), 1);
-    assert!(mutex.is_acquired_in_this_process());
+    within("the grant", async {
+        while !mutex.is_acquired_in_this_process() {
+            mutex.participants().await.unwrap();
+        }
+    })
+    .await;
     match mutex.acquire(ms(500)).await.unwrap_err() {
         AcquireError::TimedOut { contention: Contention { holder: Some(holder), .. }, .. } => {
             assert_eq!(holder.location().file(), file!());
@@ -379,23 +376,17 @@ async fn a_grant_that_was_not_taken_yet_is_known_in_the_process() {
 #[tokio::test]
 async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
     let server = server();
-    let client = client(&server).await;
-    let guard = hold(&client).await;
+    let (holder, client) = (client(&server).await, client(&server).await);
+    let guard = hold(&holder).await;
     let mut forgotten = task::spawn(mutex(&client).acquire(ms(3_000)));
     assert_pending!(forgotten.poll());
     until(&server, "the create", |view| {
         view.node(DIRECTORY).is_some_and(|directory| directory.next_sequence == 2)
     })
     .await;
-    let waiting = tokio::spawn(mutex(&client).lock());
-    // All three have come, and one has gone.
-    let gone = |view: View<'_>| {
-        view.node(DIRECTORY)
-            .is_some_and(|directory| directory.next_sequence == 3 && directory.num_children == 2)
-    };
-    until(&server, "the third create", gone).await;
+    let gone = |view: View<'_>| view.node(DIRECTORY).is_some_and(|directory| directory.num_children == 1);
+    until(&server, "the deletion", gone).await;
     guard.release().await.unwrap();
-    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
     assert!(matches!(forgotten.await, Err(AcquireError::TimedOut { .. })));
 }
 
@@ -444,7 +435,7 @@ async fn flush_does_not_wait_for_what_begins_after_it() {
 async fn a_closed_client_ends_its_waiters_although_a_lost_guard_is_kept() {
     let server = server();
     let client = client(&server).await;
-    let mutex = narrow(&client, 1);
+    let mutex = mutex(&client);
     let guard = mutex.lock().await.unwrap();
     let mut waiting = task::spawn(mutex.lock());
     assert_pending!(waiting.poll());
@@ -460,7 +451,7 @@ async fn a_closed_client_ends_its_waiters_although_a_lost_guard_is_kept() {
 async fn the_next_session_lets_waiters_in_although_a_lost_guard_is_kept() {
     let server = server();
     let client = client(&server).await;
-    let mutex = narrow(&client, 1);
+    let mutex = mutex(&client);
     let guard = mutex.lock().await.unwrap();
     let mut waiting = task::spawn(mutex.lock());
     assert_pending!(waiting.poll());
@@ -490,8 +481,10 @@ async fn participants_that_are_not_polled_do_not_keep_the_session() {
 #[tokio::test]
 async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
     let server = server();
-    let client = client(&server).await;
-    let guard = hold(&client).await;
+    let (holder, client) = (client(&server).await, client(&server).await);
+    let guard = hold(&holder).await;
+    // A hold of its own, which it beats for.
+    let other = within("the grant", mutex_at(&client, OTHER).lock()).await.unwrap();
     let waiting = tokio::spawn(mutex(&client).lock());
     until(&server, "the watch", |view| view.watches() == 1).await;
     let id = session(&client);
@@ -506,7 +499,9 @@ async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
     }
     guard.release().await.unwrap();
     within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+    other.release().await.unwrap();
     client.close().await.unwrap();
+    holder.close().await.unwrap();
     let mut asked: Vec<Op> =
         server.log().iter().filter(|entry| entry.kind == LogKind::Arrived).map(|entry| entry.op).collect();
     asked.sort_unstable();
@@ -1001,8 +996,7 @@ async fn a_far_deadline_is_no_deadline() {
     let year = Duration::from_secs(60 * 60 * 24 * 365);
     for far in [year - T, 10 * year, Duration::MAX] {
         let guard = mutex.acquire(far).await.unwrap();
-        let waiting = tokio::spawn(mutex.acquire(far));
-        until_queued(&server, 2).await;
+        let waiting = tokio::spawn(ByHand::new(mutex.acquire(far)).start().finished());
         guard.release().await.unwrap();
         within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::choices::{Choices, Turns, count};
 use crate::protocol::moment::Moment;
-use crate::protocol::room::{Arrival, HandOff, Next, Patience, Position, Room};
+use crate::protocol::room::{HandOff, Kept, Next, Position, Room};
 
-const BOUNDS: HandOff = HandOff { max: 1, time: Duration::from_secs(1) };
+const BOUNDS: HandOff = HandOff { max: 2, time: Duration::from_secs(1) };
 
 /// What makes steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +48,8 @@ enum Doing {
 #[derive(Clone, Copy, Debug)]
 struct Caller {
     client: usize,
-    patience: Patience<()>,
+    /// Whether it waits for no other contender.
+    tries: bool,
     /// How many attempts are left.
     attempts: u32,
     doing: Doing,
@@ -73,7 +74,7 @@ struct Client {
     room: Room<usize, ()>,
     has: Option<Has>,
     /// The node of the attempt under way.
-    attempt: Option<(u64, Patience<()>)>,
+    attempt: Option<u64>,
     /// The node that is watched for others, and whether the watch is set.
     watch: Option<(u64, bool)>,
 }
@@ -125,10 +126,8 @@ impl World<'_> {
         let attempts = (0..self.clients.len()).filter(|c| {
             let client = &self.clients[*c];
             client.attempt.map_or_else(
-                || client.room.wanted().is_some(),
-                |(node, patience)| {
-                    patience == Patience::Try || self.is_first(node) || !self.nodes.contains_key(&node)
-                },
+                || client.room.wants_attempt(),
+                |node| self.is_first(node) || !self.nodes.contains_key(&node),
             )
         });
         let watches = (0..self.clients.len())
@@ -165,18 +164,27 @@ impl World<'_> {
     }
 
     fn arrive(&mut self, i: usize) {
-        let (number, Caller { client: c, patience, .. }) = (self.number(), self.callers[i]);
-        let at = Position::new(number, patience, false);
+        let (number, Caller { client: c, tries, .. }) = (self.number(), self.callers[i]);
         let is_kept = |client: &Client| client.has.is_some_and(|has| has.caller.is_none());
-        let mut healthy = !(is_kept(&self.clients[c]) && self.choices.chance(40));
-        loop {
-            match self.clients[c].room.arrive(at, i, patience, healthy) {
-                Arrival::Granted(i) => return self.has_it(c, i),
-                Arrival::GiveUp(_) => self.release(c, healthy),
-                Arrival::Waits => break self.callers[i].doing = Doing::Waits(at),
-                Arrival::Busy(_) => break,
-            }
-            healthy = true;
+        let healthy = !(is_kept(&self.clients[c]) && self.choices.chance(40));
+        match self.clients[c].room.take_kept(healthy) {
+            Kept::Granted => return self.has_it(c, i),
+            Kept::GivenUp => self.release(c, healthy),
+            Kept::None => {}
+        }
+        if !tries {
+            let at = Position::new(number, false);
+            self.clients[c].room.wait(at, i, None);
+            self.callers[i].doing = Doing::Waits(at);
+        } else if self.nodes.is_empty() {
+            // It looks before it makes a node.
+            let (node, hold) = (self.create(c), self.number());
+            assert!(
+                self.clients[c].room.adopt(hold, Moment::at(Duration::ZERO)),
+                "another node of this client"
+            );
+            self.clients[c].has = Some(Has { node, hold, caller: None });
+            self.has_it(c, i);
         }
     }
 
@@ -208,14 +216,11 @@ impl World<'_> {
     }
 
     fn attempt(&mut self, c: usize) {
-        let Some((node, patience)) = self.clients[c].attempt else {
-            let patience = self.clients[c].room.wanted().expect("it is ready");
+        let Some(node) = self.clients[c].attempt else {
             self.clients[c].room.attempt_begins();
-            return self.clients[c].attempt = Some((self.create(c), patience));
+            return self.clients[c].attempt = Some(self.create(c));
         };
-        if !self.nodes.contains_key(&node) {
-            self.clients[c].attempt = Some((self.create(c), patience));
-        } else if self.is_first(node) {
+        if self.nodes.contains_key(&node) {
             let hold = self.number();
             self.clients[c].attempt = None;
             self.clients[c].has = Some(Has { node, hold, caller: None });
@@ -224,11 +229,7 @@ impl World<'_> {
                 None => self.release(c, true),
             }
         } else {
-            self.clients[c].attempt = None;
-            self.delete(c, node);
-            for i in self.clients[c].room.failed(patience) {
-                self.callers[i].doing = Doing::Idle;
-            }
+            self.clients[c].attempt = Some(self.create(c));
         }
     }
 
@@ -247,7 +248,7 @@ impl World<'_> {
         assert_eq!(self.clients[c].room.leave(at), Some(i));
         if self.clients[c].room.is_idle() {
             self.clients[c].room.attempt_ends();
-            if let Some((node, _)) = self.clients[c].attempt.take() {
+            if let Some(node) = self.clients[c].attempt.take() {
                 self.delete(c, node);
             }
         }
@@ -339,18 +340,14 @@ impl World<'_> {
 }
 
 /// Runs all schedules of callers, each of which is given by its client.
-fn enumerate(
-    clients: &[usize],
-    patience: Patience<()>,
-    bounds: Option<HandOff>,
-    most: usize,
-    at_least: usize,
-) {
+fn enumerate(clients: &[usize], tries: bool, bounds: HandOff, most: usize, at_least: usize) {
     count(&format!("kept node, {} contenders", clients.len()), most, at_least, |choices| {
         let room = || Client { room: Room::new(bounds, true), has: None, attempt: None, watch: None };
-        let caller = |client: &usize| {
-            let patience = if *client == 0 { Patience::Until(None) } else { patience };
-            Caller { client: *client, patience, attempts: 2, doing: Doing::Idle }
+        let caller = |client: &usize| Caller {
+            client: *client,
+            tries: tries && *client > 0,
+            attempts: 2,
+            doing: Doing::Idle,
         };
         let world = World {
             callers: clients.iter().map(caller).collect(),
@@ -367,9 +364,9 @@ fn enumerate(
 
 #[test]
 fn every_schedule_of_kept_nodes_with_few_deviations() {
-    let waits = Patience::Until(None);
-    enumerate(&[0, 1], waits, None, 2, 8_500);
-    enumerate(&[0, 1], Patience::Try, None, 1, 90);
-    enumerate(&[0, 0, 1], waits, Some(BOUNDS), 2, 15_000);
-    enumerate(&[0, 0, 1, 1], waits, Some(BOUNDS), 1, 200);
+    let waits = false;
+    enumerate(&[0, 1], waits, HandOff::NONE, 2, 8_500);
+    enumerate(&[0, 1], true, HandOff::NONE, 1, 60);
+    enumerate(&[0, 0, 1], waits, BOUNDS, 2, 15_000);
+    enumerate(&[0, 0, 1, 1], waits, BOUNDS, 1, 200);
 }

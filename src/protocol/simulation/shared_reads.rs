@@ -26,7 +26,7 @@ enum Task {
     Caller(usize),
     /// The deletion of the next node that is to be deleted.
     Deletion,
-    /// The watch of a shared node.
+    /// The watch of a shared node that is kept, or the time after which no reader joins another.
     Watch(usize),
 }
 
@@ -78,6 +78,8 @@ struct SharedNode {
 }
 
 struct World<'a> {
+    /// Whether clients keep their shared nodes.
+    keeps: bool,
     callers: Vec<Caller>,
     shared: Vec<SharedNode>,
     numbers: u64,
@@ -163,7 +165,7 @@ impl World<'_> {
                 let is_open = |node: &SharedNode| node.client == client && node.readers.is_open();
                 let mut readers = Readers::new(hold, i);
                 if !self.shared.iter().any(is_open) {
-                    readers.open(anchor, ANCHOR);
+                    readers.open(self.keeps.then_some((anchor, ANCHOR)));
                 }
                 self.callers[i].doing = Doing::Reads { node: self.shared.len(), hold };
                 self.shared.push(SharedNode { client, name, readers, is_deleted: false });
@@ -407,9 +409,11 @@ fn other(caller: Caller) -> Caller {
 
 #[test]
 fn every_schedule_of_shared_read_nodes_with_few_deviations() {
-    let reads = |team: &[Caller], most, at_least| {
-        count(&format!("shared read nodes, {} contenders", team.len()), most, at_least, |choices| {
+    let reads = |keeps, team: &[Caller], most, at_least| {
+        let what = if keeps { "kept read nodes" } else { "shared read nodes" };
+        count(&format!("{what}, {} contenders", team.len()), most, at_least, |choices| {
             let world = World {
+                keeps,
                 callers: team.to_vec(),
                 shared: Vec::new(),
                 numbers: 0,
@@ -421,8 +425,10 @@ fn every_schedule_of_shared_read_nodes_with_few_deviations() {
             world.run();
         });
     };
-    reads(&[READER, other(WRITER)], 2, 1_400);
-    reads(&[UPGRADER, other(UPGRADER)], 2, 5_500);
-    reads(&[READER, UPGRADER, other(READER)], 2, 11_000);
-    reads(&[READER, UPGRADER, other(READER), other(WRITER)], 1, 250);
+    for keeps in [true, false] {
+        reads(keeps, &[READER, other(WRITER)], 2, 1_400);
+        reads(keeps, &[UPGRADER, other(UPGRADER)], 2, 5_500);
+        reads(keeps, &[READER, UPGRADER, other(READER)], 2, 11_000);
+        reads(keeps, &[READER, UPGRADER, other(READER), other(WRITER)], 1, 250);
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use test_support::within;
+use test_support::{ByHand, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{AcquireError, ReleaseError, TryLockError};
 
@@ -65,15 +65,16 @@ async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
     let critical = Arc::new(CriticalSection::default());
     let guard = within("a free lock", ours.lock()).await.unwrap();
     let mut waiters = JoinSet::new();
-    for (number, lock) in locks.into_iter().enumerate() {
+    for lock in locks {
         let critical = Arc::clone(&critical);
-        waiters.spawn(async move {
+        let visit = async move {
             let guard = lock.lock().await.unwrap();
             critical.visit().await;
             guard.release().await.unwrap();
-        });
-        stage.env.wait_count(&stage.env.lock_path(), number + 2).await;
+        };
+        waiters.spawn(ByHand::new(visit).start().finished());
     }
+    stage.wait_nodes(4, 2).await;
     stage.env.stop_servers().await;
     stage.env.restart_servers().await;
     assert!(guard.is_held(), "the session outlived it");
@@ -92,11 +93,12 @@ async fn test_killed_session(stage: &Stage<'_>) {
     let lock = stage.lock(&client);
     let guard = within("a free lock", lock.lock()).await.unwrap();
     let session = client.session_id();
-    let waiter = tokio::spawn({
+    let asks = {
         let lock = Arc::clone(&lock);
         async move { lock.lock().await }
-    });
-    stage.env.wait_count(&stage.env.lock_path(), 2).await;
+    };
+    let waiter = tokio::spawn(ByHand::new(asks).start().finished());
+    stage.wait_nodes(2, 1).await;
     stage.env.expire(&client, &link).await;
     let lost = within("the loss", guard.lost()).await;
     assert!(stage.env.is_loss(lost.reason()), "{lost}");
@@ -153,16 +155,17 @@ async fn test_reentrant_single_lock(stage: &Stage<'_>) {
     let mut tasks = JoinSet::new();
     for _ in 1..10 {
         let (lock, critical) = (Arc::clone(&lock), Arc::clone(&critical));
-        tasks.spawn(async move {
+        let enters = async move {
             let guard = lock.lock().await.unwrap();
             let again = guard.reenter().unwrap();
             drop(guard);
             critical.visit().await;
             again.release().await.unwrap();
-        });
+        };
+        // All of them wait before the first lets go.
+        tasks.spawn(ByHand::new(enters).start().finished());
     }
-    // All of them stand in the queue before the first lets go.
-    stage.env.wait_count(&stage.env.lock_path(), 10).await;
+    stage.wait_nodes(10, 1).await;
     critical.visit().await;
     first.release().await.unwrap();
     while let Some(done) = within("every task", tasks.join_next()).await {
@@ -175,14 +178,14 @@ async fn test_reentrant_single_lock(stage: &Stage<'_>) {
 /// it comes in is looked at: the failure of Curator's second thread is not.
 async fn test_reentrant_2_threads(stage: &Stage<'_>) {
     let client = stage.client().await;
-    for theirs in [stage.lock(&client), stage.newcomer().await] {
+    for (theirs, nodes) in [(stage.lock(&client), 1), (stage.newcomer().await, 2)] {
         let depth = Arc::new(AtomicUsize::new(3));
         let came_in = Arc::new(AtomicBool::new(false));
         let outer = within("a free lock", stage.lock(&client).lock()).await.unwrap();
         let middle = outer.reenter().unwrap();
         let inner = middle.reenter().unwrap();
         let node = outer.node();
-        let second = tokio::spawn({
+        let enters = {
             let (depth, came_in) = (Arc::clone(&depth), Arc::clone(&came_in));
             async move {
                 let guard = theirs.lock().await.unwrap();
@@ -190,8 +193,9 @@ async fn test_reentrant_2_threads(stage: &Stage<'_>) {
                 assert_eq!(depth.load(Ordering::SeqCst), 0, "it came in while the first was inside");
                 guard.release().await.unwrap();
             }
-        });
-        stage.env.wait_count(&stage.env.lock_path(), 2).await;
+        };
+        let second = tokio::spawn(ByHand::new(enters).start().finished());
+        stage.wait_nodes(2, nodes).await;
         for guard in [inner, outer] {
             assert_eq!(guard.hold_count(), depth.load(Ordering::SeqCst));
             depth.fetch_sub(1, Ordering::SeqCst);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use test_support::within;
+use test_support::{SOON, within};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
@@ -46,14 +46,17 @@ fn pair(stage: &Stage<'_>, client: &Client) -> (InterProcessReadLock, InterProce
 async fn test_get_participant_nodes(stage: &Stage<'_>) {
     let client = stage.client().await;
     let path = stage.env.lock_path();
-    let (read, write) = pair(stage, &client);
+    // Its readers share no node, as Curator's do not.
+    let lock = InterProcessReadWriteLock::builder(&client, &path).hand_off(1, SOON).build().unwrap();
+    let (read, write) = (lock.read_lock(), lock.write_lock());
     let mut readers = Vec::new();
     for _ in 0..20 {
         readers.push(within("a reader's grant", read.lock()).await.unwrap());
     }
     let mut writers = JoinSet::new();
     for writer in 1..=8 {
-        let write = write.clone();
+        // One client's would wait behind one node.
+        let write = pair(stage, &stage.client().await).1;
         writers.spawn(async move { write.lock().await.unwrap().release().await.unwrap() });
         stage.env.wait_count(&path, 20 + writer).await;
     }
@@ -184,8 +187,8 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
 async fn test_contending_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let path = stage.env.lock_path();
-    for queued in [&ours, &theirs] {
-        let writer = within("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    for (holds, queued) in [(&ours, &theirs), (&theirs, &ours)] {
+        let writer = within("a free lock", pair(stage, holds).1.lock()).await.unwrap();
         let (read, write) = pair(stage, queued);
         let mut next = tokio::spawn(async move { write.lock().await.unwrap() });
         stage.env.wait_watchers(&writer.node(), 1).await;
@@ -483,8 +486,7 @@ async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
 /// wait, whatever it turns into.
 async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
     let client = stage.client().await;
-    let lock =
-        InterProcessReadWriteLock::builder(&client, stage.env.lock_path()).max_znodes(1).build().unwrap();
+    let lock = InterProcessReadWriteLock::builder(&client, stage.env.lock_path()).build().unwrap();
     let (read, write) = (lock.read_lock(), lock.write_lock());
     for _ in 0..3 {
         let writer = within("a free lock", write.lock()).await.unwrap();

@@ -102,6 +102,13 @@ impl<'a> Stage<'a> {
         self.lock(&self.client().await)
     }
 
+    /// Waits until that many nodes are at the test's path: each caller of a fair lock has one, and each client of others;
+    /// a reader and its rival have one each.
+    pub(crate) async fn wait_nodes(&self, callers: usize, clients: usize) {
+        let nodes = if matches!(self.kind, Kind::Fair | Kind::Read) { callers } else { clients };
+        self.env.wait_count(&self.env.lock_path(), nodes).await;
+    }
+
     /// Panics unless all nodes and all watches are gone while the clients are still there.
     pub(crate) async fn assert_nothing_left(&self) {
         let clients = std::mem::take(&mut *self.clients.lock().unwrap());

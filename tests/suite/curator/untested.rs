@@ -162,7 +162,7 @@ async fn sequence_overflow(stage: &Stage<'_>) {
     stage.env.server().set_next_sequence(&path, i32::MAX).unwrap();
     let guard = within("the last number", ours.lock()).await.unwrap();
     assert!(guard.node().ends_with("2147483647"), "{}", guard.node());
-    for lock in [&ours, &theirs] {
+    for lock in [&stage.rival().await, &theirs] {
         let error = within("an answer", lock.lock()).await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::SequenceExhausted), "{error:?}");
         assert!(!error.is_retryable());
@@ -233,10 +233,10 @@ async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
     let builder = stage.env.builder().session_timeout(Duration::from_secs(12));
     let client = stage.connect(builder).await;
     let ours = stage.lock(&client);
-    for next in [stage.rival_of(&client), stage.rival().await] {
+    for (next, nodes) in [(stage.rival_of(&client), 1), (stage.rival().await, 2)] {
         let guard = within("a free lock", ours.lock()).await.unwrap();
         let waiter = spawn(&next);
-        stage.env.wait_count(&stage.env.lock_path(), 2).await;
+        stage.wait_nodes(2, nodes).await;
         stage.env.delete(&guard.node()).await;
         let next = within("the next in line", waiter).await.unwrap().unwrap();
         let lost = within("the loss", guard.lost()).await;

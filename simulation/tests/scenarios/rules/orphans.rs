@@ -4,7 +4,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use zookeeper_recipes::{AcquireError, Client, Contention, NodePath, ReleaseError, TryLockError};
+use zookeeper_recipes::{
+    AcquireError, Client, Contention, InterProcessMutex, NodePath, ReleaseError, TryLockError,
+};
 use zookeeper_test_server::{Fault, Loss, Match, Op, Server};
 
 use simulation::scenario::tokio;
@@ -174,9 +176,10 @@ async fn an_attempt_among_many_orphans_asks_for_one_deletion() {
     assert_eq!(counters.requests(Op::Create), 0, "no other node was made");
 }
 
-/// A waiter of the same client is in the queue already when the node before it becomes an orphan.
+/// A waiter of the same client waits already when the node before it becomes an orphan. In memory it is handed over, as
+/// the holder has let go: nothing can come between the two.
 #[tokio::test]
-async fn a_waiter_behind_a_node_that_becomes_an_orphan_is_told() {
+async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
     for is_fair in [false, true] {
         let server = start();
         let (client, other) = (connect(&server).await, connect(&server).await);
@@ -184,31 +187,25 @@ async fn a_waiter_behind_a_node_that_becomes_an_orphan_is_told() {
             let fair = fair(&client);
             (tokio::spawn(fair.lock()), tokio::spawn(fair.clone().lock()))
         } else {
-            (tokio::spawn(mutex(&client).lock()), tokio::spawn(mutex(&client).lock()))
+            let mutex = InterProcessMutex::builder(&client, DIRECTORY).hand_off(9, SOON).build().unwrap();
+            let ask = || ByHand::new(mutex.lock()).start().finished();
+            (tokio::spawn(ask()), tokio::spawn(ask()))
         };
-        until(&server, "both", |view| view.children(DIRECTORY).len() == 2).await;
+        let nodes = if is_fair { 2 } else { 1 };
+        until(&server, "both", move |view| view.children(DIRECTORY).len() == nodes).await;
         let guard = granted(first).await;
         // Answered behind the second's own list, so it knows by then whom it waits for.
         for _ in 0..2 {
-            assert_eq!(mutex(&client).participants().await.unwrap().len(), 2);
+            assert_eq!(mutex(&client).participants().await.unwrap().len(), nodes);
         }
-        // A waiter of another client between is blocked as well, but it is alive.
+        // A waiter of another client is blocked as well, but it is alive.
         let theirs = enqueue(&server, &other).await;
         let fault = forbid(&server, &client);
-        let node = guard.node();
         drop(guard);
-        let second = within("the answer", second).await.unwrap();
-        if is_fair {
-            // In memory it is handed over, as the holder has let go: nothing can come between the two.
-            let guard = second.unwrap();
-            fault.remove();
-            guard.release().await.unwrap();
-            within("the deletion", client.flush(SOON)).await.unwrap();
-        } else {
-            assert_orphaned(&second.unwrap_err(), &node);
-            fault.remove();
-            within("the deletion", client.flush(SOON)).await.unwrap();
-        }
+        let guard = within("the answer", second).await.unwrap().unwrap();
+        fault.remove();
+        guard.release().await.unwrap();
+        within("the deletion", client.flush(SOON)).await.unwrap();
         granted(theirs.attempt).await.release().await.unwrap();
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
@@ -15,17 +15,18 @@ use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
 use simulation::scenario::tokio;
 use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, connect_with, enqueue, granted, most_nodes, mutex, narrow, queue, session,
-    start, until,
+    DIRECTORY, assert_clean, calm, connect_with, enqueue, fair, granted, hold, most_nodes, mutex, queue,
+    session, start, until,
 };
 use test_support::{ByHand, SOON, within};
 
-/// A thousand tasks of one process, and one of another process that comes when the gate is full.
-async fn a_thousand_tasks(max_znodes: usize) -> Server {
+/// A thousand tasks of one process, and one of another process that comes when all of them wait.
+async fn a_thousand_tasks(in_a_row: u32) -> Server {
     const TASKS: usize = 1000;
     let server = start();
     let (client, other) = (calm(&server).await, calm(&server).await);
-    let mutex = narrow(&client, max_znodes);
+    let mutex = InterProcessMutex::builder(&client, DIRECTORY);
+    let mutex = mutex.hand_off(in_a_row, Duration::from_secs(3600)).build().unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let served = |who: usize, order: &Arc<Mutex<Vec<usize>>>| order.lock().unwrap().push(who);
     let first = within("the first grant", mutex.lock()).await.unwrap();
@@ -41,7 +42,7 @@ async fn a_thousand_tasks(max_znodes: usize) -> Server {
             guard.release().await.unwrap();
         });
     }
-    until(&server, "a full gate", move |view| view.children(DIRECTORY).len() == max_znodes).await;
+    assert_eq!(queue(&server).len(), 1);
     let outsider = enqueue(&server, &other).await;
     tasks.spawn({
         let order = Arc::clone(&order);
@@ -58,10 +59,10 @@ async fn a_thousand_tasks(max_znodes: usize) -> Server {
     }
     let mut order = std::mem::take(&mut *order.lock().unwrap());
     let turn = order.iter().position(|who| *who == TASKS).unwrap();
-    assert_eq!(turn, max_znodes, "a thousand tasks delay another process by no more than their nodes");
+    assert_eq!(turn, in_a_row as usize, "a thousand tasks delay another process by no more than one row");
     order.remove(turn);
     assert!(order.iter().copied().eq(0..TASKS), "in the order in which they came: {order:?}");
-    assert_eq!(most_nodes(&server), max_znodes + 1);
+    assert!(most_nodes(&server) <= 3, "ours, the one before it on its way out, and the other's");
     server
 }
 
@@ -72,18 +73,18 @@ async fn a_thousand_tasks_are_served_in_order() {
 }
 
 #[tokio::test]
-async fn a_thousand_tasks_behind_one_node_are_served_in_order() {
+async fn a_thousand_tasks_with_a_node_each_are_served_in_order() {
     let server = a_thousand_tasks(1).await;
-    assert_clean(&server, "a thousand tasks behind one node").await;
+    assert_clean(&server, "a thousand tasks with a node each").await;
 }
 
-/// A contender keeps its place in the gate until its node is gone, not only until its caller is.
+/// A node that is being deleted keeps no caller of its client out, and no try is told that another holds the lock.
 #[tokio::test]
-async fn a_place_is_free_when_its_node_is_gone() {
+async fn a_node_on_its_way_out_is_waited_for() {
     let server = start();
     let client = calm(&server).await;
     let id = session(&client);
-    let mutex = narrow(&client, 1);
+    let mutex = mutex(&client);
     for granted in [false, true] {
         let deletion = server.hold_request(Match::op(Op::Delete).session(id));
         let reply = server.hold_reply(Match::op(Op::Create).session(id));
@@ -96,7 +97,7 @@ async fn a_place_is_free_when_its_node_is_gone() {
         drop(attempt);
         reply.release();
         within("the deletion", deletion.wait_hit()).await;
-        // No process has the lock, so a question waits for the place instead of being told that the lock is
+        // No process has the lock, so a question waits for the deletion instead of being told that the lock is
         // held.
         let question = ByHand::new(mutex.try_lock()).start();
         drop(question);
@@ -110,7 +111,53 @@ async fn a_place_is_free_when_its_node_is_gone() {
         };
         guard.release().await.unwrap();
     }
-    assert_eq!(most_nodes(&server), 1);
+    assert!(most_nodes(&server) <= 2);
+}
+
+/// By default another process waits for a client with many tasks for some milliseconds more than for one holder.
+#[tokio::test]
+async fn a_busy_client_delays_another_by_milliseconds() {
+    const ROW: Duration = Duration::from_millis(5);
+    const HOLD: Duration = Duration::from_micros(200);
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (ours, theirs) = (mutex(&client), mutex(&other));
+    let mut free = Duration::ZERO;
+    for _ in 0..3 {
+        let began = Instant::now();
+        within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+        free = free.max(began.elapsed());
+    }
+    let tasks: Vec<_> = (0..100)
+        .map(|_| {
+            let ours = ours.clone();
+            tokio::spawn(async move {
+                loop {
+                    let guard = ours.lock().await.unwrap();
+                    // What is held for a while.
+                    tokio::time::sleep(HOLD).await;
+                    drop(guard);
+                }
+            })
+        })
+        .collect();
+    for _ in 0..50 {
+        // At any point of a row.
+        tokio::time::sleep(ROW).await;
+        let began = Instant::now();
+        let guard = within("the other's turn", theirs.lock()).await.unwrap();
+        // A timer fires with the next millisecond.
+        let most = ROW + HOLD + Duration::from_millis(2) + 3 * free;
+        assert!(began.elapsed() <= most, "{:?} of {most:?}", began.elapsed());
+        guard.release().await.unwrap();
+    }
+    let grants = server.counters().requests_of(session(&client), Op::Create);
+    assert!(grants < 200, "{grants} nodes: rows of holders");
+    for task in &tasks {
+        task.abort();
+    }
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "a busy client").await;
 }
 
 /// A waiter in memory whose time is over, or whose caller has gone, is not counted and delays no other.
@@ -118,7 +165,7 @@ async fn a_place_is_free_when_its_node_is_gone() {
 async fn waiters_in_memory_come_and_go() {
     let server = start();
     let client = calm(&server).await;
-    let mutex = narrow(&client, 1);
+    let mutex = mutex(&client);
     let held = within("the grant", mutex.lock()).await.unwrap();
     let gone: Vec<_> = (0..10).map(|_| ByHand::new(mutex.lock()).start()).collect();
     let error = within("the end", mutex.acquire(Duration::from_millis(10))).await.unwrap_err();
@@ -134,28 +181,30 @@ async fn waiters_in_memory_come_and_go() {
 }
 
 #[tokio::test]
-async fn by_default_a_client_has_64_nodes_below_a_path() {
-    let server = start();
-    let client = calm(&server).await;
-    let mutex = mutex(&client);
-    let waiting: Vec<_> = (0..100).map(|_| ByHand::new(mutex.lock()).start()).collect();
-    until(&server, "a full gate", |view| view.children(DIRECTORY).len() == 64 && view.watches() == 63).await;
-    // Answered after anything that the rest could have sent.
-    assert_eq!(mutex.participants().await.unwrap().len(), 64);
-    drop(waiting);
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "after a hundred cancellations").await;
-    assert_eq!(most_nodes(&server), 64);
-}
-
-/// Rooms are of one client and one path: others neither share the gate nor wait for it.
-#[tokio::test]
-async fn another_path_and_another_client_have_places_of_their_own() {
+async fn a_client_has_one_node_below_a_path() {
     let server = start();
     let (client, other) = (calm(&server).await, calm(&server).await);
-    let mutex = narrow(&client, 1);
+    let mutex = mutex(&client);
+    let held = hold(&other).await;
+    let waiting: Vec<_> = (0..100).map(|_| ByHand::new(mutex.lock()).start()).collect();
+    until(&server, "its node", |view| view.children(DIRECTORY).len() == 2 && view.watches() == 1).await;
+    // Answered after anything that the rest could have sent.
+    assert_eq!(mutex.participants().await.unwrap().len(), 2);
+    drop(waiting);
+    client.flush(SOON).await.unwrap();
+    held.release().await.unwrap();
+    assert_clean(&server, "after a hundred cancellations").await;
+    assert_eq!(most_nodes(&server), 2);
+}
+
+/// Rooms are of one client and one path: others neither share one nor wait for it.
+#[tokio::test]
+async fn another_path_and_another_client_have_rooms_of_their_own() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let mutex = mutex(&client);
     let held = within("the grant", mutex.lock()).await.unwrap();
-    let elsewhere = InterProcessMutex::builder(&client, "/locks/elsewhere").max_znodes(1).build().unwrap();
+    let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
     within("the other path", elsewhere.lock()).await.unwrap().release().await.unwrap();
     let waiting = enqueue(&server, &other).await;
     assert_eq!(queue(&server).len(), 2);
@@ -168,9 +217,9 @@ async fn the_first_handle_decides_and_a_conflict_is_an_error() {
     let server = start();
     let client = calm(&server).await;
     let builder = || InterProcessMutex::builder(&client, DIRECTORY);
-    let first = builder().max_znodes(3).data("mine").build().unwrap();
+    let first = builder().hand_off(3, SOON).data("mine").build().unwrap();
     let conflicts = [
-        (builder().max_znodes(4).build(), "max_znodes"),
+        (builder().hand_off(4, SOON).build(), "hand_off"),
         (builder().data("another's").build(), "data"),
         (builder().acl([Acl::new("world", "anyone", Permissions::READ)]).build(), "acl"),
         (builder().parents(ParentNodes::Persistent).build(), "parents"),
@@ -185,18 +234,18 @@ async fn the_first_handle_decides_and_a_conflict_is_an_error() {
     }
     // What is left open, or the same, is no conflict; another client is another room.
     let second = builder().build().unwrap();
-    builder().max_znodes(3).data("mine").build().unwrap();
+    builder().hand_off(3, SOON).data("mine").build().unwrap();
     let other = calm(&server).await;
-    drop(narrow(&other, 4));
+    drop(InterProcessMutex::builder(&other, DIRECTORY).hand_off(4, SOON).build().unwrap());
     let guard = within("the grant", second.lock()).await.unwrap();
     assert_eq!(server.node(&guard.node()).unwrap().data, b"mine");
     // A guard keeps the room, and with it the options; when it is gone, so are they.
     drop((first, second));
-    assert!(builder().max_znodes(4).build().is_err());
+    assert!(builder().hand_off(4, SOON).build().is_err());
     guard.release().await.unwrap();
     // The item of the release keeps nothing of the room, but its task may be about to end.
     client.flush(SOON).await.unwrap();
-    builder().max_znodes(4).build().unwrap();
+    builder().hand_off(4, SOON).build().unwrap();
 }
 
 /// What the options make of the nodes.
@@ -242,10 +291,10 @@ async fn one_that_pauses_keeps_no_other_of_its_path_waiting() {
         let client = patient(&server).await;
         let creates = Match::op(Op::Create).path_contains("lock-");
         let put_off = server.fail(creates.times(times), code);
-        let pausing = ByHand::new(mutex(&client).lock()).start();
+        let pausing = ByHand::new(fair(&client).lock()).start();
         within("the failures", put_off.wait_hits(times)).await;
         for _ in 0..2 {
-            let guard = within("another's grant", mutex(&client).lock()).await.unwrap();
+            let guard = within("another's grant", fair(&client).lock()).await.unwrap();
             guard.release().await.unwrap();
             let guard = within("a try's grant", mutex(&client).try_lock()).await.unwrap();
             guard.release().await.unwrap();

@@ -416,7 +416,8 @@ async fn a_contender_of_another_order_that_comes_later_ends_no_wait() {
         })
         .await;
     }
-    let refused = within("the refusal", mutex(&client).lock()).await.unwrap_err();
+    let newcomer = mutex(&calm(&server).await);
+    let refused = within("the refusal", newcomer.lock()).await.unwrap_err();
     assert_eq!(refused.kind(), Some(ErrorKind::MixedRecipes), "a newcomer: {refused}");
     held.release().await.unwrap();
     for waiter in waiters {
