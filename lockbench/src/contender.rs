@@ -45,12 +45,6 @@ const fn contender(name: &'static str, program: Program, recipe: Recipe, about: 
 pub(crate) const OURS: Contender = contender("ours", Program::Ours, Recipe::Mutex, "`InterProcessMutex`");
 pub(crate) const OURS_FAIR: Contender =
     contender("ours_fair", Program::Ours, Recipe::Fair, "`InterProcessFairLock`");
-pub(crate) const OURS_HANDOFF: Contender = contender(
-    "ours_handoff",
-    Program::Ours,
-    Recipe::Handoff,
-    "`InterProcessMutex` with `hand_off(1_000, 10 ms)`",
-);
 pub(crate) const OURS_STICKY: Contender =
     contender("ours_sticky", Program::Ours, Recipe::Sticky, "`InterProcessMutex` with `sticky`");
 pub(crate) const OURS_READ_WRITE: Contender =
@@ -118,10 +112,9 @@ const BESIDE: [Contender; 3] = [
 ];
 
 /// All contenders, ours first.
-pub(crate) const ALL: [Contender; 15] = [
+pub(crate) const ALL: [Contender; 14] = [
     OURS,
     OURS_FAIR,
-    OURS_HANDOFF,
     OURS_STICKY,
     OURS_READ_WRITE,
     OURS_READ_WRITE_STICKY,

@@ -191,7 +191,7 @@ const ALL: &[Gate] = {
         relative("sessions_8", "ours", Rate, AtLeast(0.8), &["client_lock"]).short_of(AtLeast(1.05), QUEUE),
         relative("sessions_32", "ours", Rate, AtLeast(0.85), &["curator"]).short_of(AtLeast(1.25), QUEUE),
         relative("sessions_32", "ours", Rate, AtLeast(0.75), &["client_lock"]).short_of(AtLeast(1.05), QUEUE),
-        relative("inproc_256", "ours_handoff", Rate, AtLeast(50.0), &["curator", "curator_shared"]),
+        relative("inproc_256", "ours", Rate, AtLeast(50.0), &["curator", "curator_shared"]),
         relative("inproc_256", "ours_fair", Rate, AtLeast(1.8), &["curator", "curator_shared"]).short_of(
             AtLeast(8.0),
             "a write between two grants, which alone takes longer than an eighth of Curator's cycle: \
@@ -207,10 +207,10 @@ const ALL: &[Gate] = {
              arrives after that is answered, beside the owner's deletion, and one more shows that this is done \
              (docs/protocol.md#kept-node)",
         ),
-        absolute("rush", "ours_handoff", Seconds, 1.0),
-        absolute("rush", "ours_handoff", LockNodes, 1.0),
-        absolute("rush", "ours_handoff", Memory, 2048.0),
-        absolute("growth", "ours_handoff", Growth, 1.0),
+        absolute("rush", "ours", Seconds, 1.0),
+        absolute("rush", "ours", LockNodes, 1.0),
+        absolute("rush", "ours", Memory, 2048.0),
+        absolute("growth", "ours", Growth, 1.0),
         relative("locks_64", "ours", Rate, AtLeast(0.65), &["bare"]).short_of(AtLeast(0.75), NOISE),
         relative("locks_64", "ours", Rate, AtLeast(1.05), &["client_lock"]).short_of(AtLeast(1.4), NOISE),
         growth("waiters_100", "ours", "waiters_10", 10.0),

@@ -33,7 +33,6 @@ pub(crate) enum Recipe {
     Mutex,
     Fair,
     ReadWrite,
-    Handoff,
     Sticky,
     ReadWriteSticky,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::contender::{
     BARE, BARE_APART, BARE_TURNS, CLIENT_LOCK, CURATOR, CURATOR_READ_WRITE, CURATOR_SHARED, Contender, KAZOO,
-    OURS, OURS_FAIR, OURS_HANDOFF, OURS_READ_WRITE, OURS_READ_WRITE_STICKY, OURS_STICKY, REDIS,
+    OURS, OURS_FAIR, OURS_READ_WRITE, OURS_READ_WRITE_STICKY, OURS_STICKY, REDIS,
 };
 use crate::job::{Job, Release};
 use crate::servers::{Ensemble, Place};
@@ -221,19 +221,19 @@ fn in_process() -> Vec<Scenario> {
         tasks,
         ..Scenario::new(format!("inproc_{tasks}"), about, Measure::Rate, contenders)
     };
-    let all = [OURS, OURS_FAIR, OURS_HANDOFF, CLIENT_LOCK, CURATOR, CURATOR_SHARED, KAZOO, REDIS];
+    let all = [OURS, OURS_FAIR, CLIENT_LOCK, CURATOR, CURATOR_SHARED, KAZOO, REDIS];
     // What takes a second or more to have each of 256 tasks hold the lock once is left out of some.
-    let most = [OURS, OURS_FAIR, OURS_HANDOFF, BARE_TURNS, CLIENT_LOCK, CURATOR, CURATOR_SHARED, REDIS];
+    let most = [OURS, OURS_FAIR, BARE_TURNS, CLIENT_LOCK, CURATOR, CURATOR_SHARED, REDIS];
     vec![
         of(8, &all),
         of(64, &most),
         Scenario { most_rounds: 5, ..of(256, &most) },
-        Scenario { most_rounds: 3, ..of(10_000, &[OURS_HANDOFF, OURS_FAIR]) },
+        Scenario { most_rounds: 3, ..of(10_000, &[OURS, OURS_FAIR]) },
         Scenario {
             name: "inproc_10000_mutex".to_owned(),
             from: Effort::Full,
             most_rounds: 3,
-            ..of(10_000, &[OURS_HANDOFF, OURS, REDIS])
+            ..of(10_000, &[OURS, REDIS])
         },
     ]
 }
@@ -254,13 +254,13 @@ fn kept() -> Vec<Scenario> {
             tasks: 100_000,
             cycles_per_task: Some(1),
             most_rounds: 5,
-            ..Scenario::new("rush", rush, Measure::Time, &[OURS_HANDOFF])
+            ..Scenario::new("rush", rush, Measure::Time, &[OURS])
         },
         Scenario {
             tasks: 256,
             cycles_per_task: Some(800),
             most_rounds: 5,
-            ..Scenario::new("growth", "1,000,000 cycles of 256 tasks", Measure::Time, &[OURS_HANDOFF])
+            ..Scenario::new("growth", "1,000,000 cycles of 256 tasks", Measure::Time, &[OURS])
         },
     ]
 }

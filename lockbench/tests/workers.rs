@@ -27,7 +27,7 @@ struct Contender {
 
 const CONTENDERS: [Contender; 6] = [
     Contender { worker: "bare", recipes: &[], shares: false },
-    Contender { worker: "ours", recipes: &["mutex", "fair", "handoff", "read_write"], shares: true },
+    Contender { worker: "ours", recipes: &["mutex", "fair", "read_write"], shares: true },
     Contender { worker: "client_lock", recipes: &["mutex"], shares: false },
     Contender { worker: "curator", recipes: &["mutex", "read_write"], shares: true },
     Contender { worker: "kazoo", recipes: &["mutex"], shares: true },

@@ -53,8 +53,10 @@ pub(crate) trait Contender: Sized + Send + Sync + 'static {
     fn settle(&self) -> impl Future<Output = Result<(), Error>> + Send {
         async { Ok(()) }
     }
-    /// How many nodes a session has for a lock at most.
-    const MOST_NODES: usize = usize::MAX;
+    /// Returns how many nodes a session has for a lock at most.
+    fn most_nodes(_lock: &Self::Lock) -> usize {
+        usize::MAX
+    }
     /// Ends the session.
     fn close(&self) -> impl Future<Output = ()> + Send {
         async {}
@@ -218,7 +220,11 @@ async fn giving_up<C: Contender>(setup: &Arc<Setup<C>>, job: &Job, time: Duratio
     }
     // Of a lock that has fewer nodes than tasks wait, the others wait in memory.
     let of_session = |session: &Arc<C>| {
-        waiters.iter().filter(|seat| Arc::ptr_eq(&seat.session, session)).count().min(C::MOST_NODES)
+        waiters
+            .iter()
+            .filter(|seat| Arc::ptr_eq(&seat.session, session))
+            .count()
+            .min(C::most_nodes(&holder.lock))
     };
     let nodes: usize = setup.sessions.iter().map(of_session).sum();
     while gives_up.session.queued(&gives_up.lock).await? < nodes {

@@ -13,9 +13,6 @@ use crate::job::{Job, Recipe, Release};
 
 /// The most waiters that a fair lock accepts of one client.
 const MAX_WAITERS: usize = 15_000;
-/// How often, and for how long, a mutex with `hand_off` goes from task to task: what its documentation uses.
-const HANDED_OVER: u32 = 1_000;
-const BATCH: Duration = Duration::from_millis(10);
 /// How long a lock with `sticky` is kept after its last use: longer than a round.
 const KEPT: Duration = Duration::from_secs(60);
 /// How long background deletions may take at the end of a round.
@@ -39,8 +36,9 @@ impl Contender for Session {
     type Lock = Lock;
     type Guard = Guard;
 
-    // Of a fair lock each waiter has one.
-    const MOST_NODES: usize = 64;
+    fn most_nodes(lock: &Lock) -> usize {
+        if matches!(lock, Lock::Fair(_)) { usize::MAX } else { 1 }
+    }
 
     async fn connect(job: &Job) -> Result<Self, Error> {
         Ok(Self(Client::connect(&job.servers).await?))
@@ -51,9 +49,6 @@ impl Contender for Session {
             Recipe::Mutex => Lock::Mutex(InterProcessMutex::new(&self.0, path)?),
             Recipe::Fair => {
                 Lock::Fair(InterProcessFairLock::builder(&self.0, path).max_waiters(MAX_WAITERS).build()?)
-            }
-            Recipe::Handoff => {
-                Lock::Mutex(InterProcessMutex::builder(&self.0, path).hand_off(HANDED_OVER, BATCH).build()?)
             }
             Recipe::Sticky => Lock::Mutex(InterProcessMutex::builder(&self.0, path).sticky(KEPT).build()?),
             Recipe::ReadWrite => {
