@@ -1,8 +1,9 @@
-//! A tracing subscriber that blocks, as one does that writes to a pipe that is full: it takes the session's
-//! thread along, and nothing that a holder is promised.
+//! A tracing subscriber that blocks, as one does that writes to a pipe that is full, costs no lock; and a session's
+//! thread that is blocked, as by a waker of the caller's, takes nothing along that a holder is promised.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 use std::thread;
@@ -13,29 +14,29 @@ use test_support::listen_to_log;
 use test_support::{SOON, within};
 use tokio::sync::Notify;
 use tracing::Metadata;
-use zookeeper_recipes::{Client, InterProcessMutex, LockState, LostReason, ReleaseError};
+use zookeeper_recipes::{
+    AcquireError, Client, InterProcessMutex, LockGuard, LockState, LostReason, ReleaseError,
+};
 use zookeeper_test_server::{Direction, Server};
 
 /// A third of it is what a slow machine may take between a loss and the look at the server.
 const TIMEOUT: Duration = Duration::from_secs(6);
 
-/// What the client's own thread is called.
-const SESSION_THREAD: &str = "zk-session";
-/// What the thread is called that tells of calls and holds. It is blocked too.
+/// What the thread is called that logs.
 const WATCH_THREAD: &str = "zk-watch";
 
 /// Whether no other threads have logged.
 fn only_ours(threads: &BTreeSet<String>) -> bool {
-    threads.iter().all(|name| [SESSION_THREAD, WATCH_THREAD].contains(&name.as_str()))
+    threads.iter().all(|name| name == WATCH_THREAD)
 }
 
 #[derive(Default)]
 struct State {
-    /// The session's thread does not come out while it is set.
+    /// Neither the thread that logs nor a session's comes out while it is set.
     closed: bool,
     /// How many sessions' threads are blocked.
     inside: usize,
-    /// The threads that have logged while it was closed.
+    /// The threads that have logged.
     threads: BTreeSet<String>,
     losses: Vec<String>,
 }
@@ -64,34 +65,49 @@ impl Drop for OpenOnDrop {
     }
 }
 
-/// Keeps the threads of the library while it is closed; remembers who has logged then, and what was lost.
+/// Keeps who logs while it is closed; remembers who has logged, and what was lost.
 fn block_if_closed(metadata: &Metadata<'_>, text: &str) {
     // What the server in this process logs is not the client's.
     if !metadata.target().starts_with("zookeeper_recipes") {
         return;
     }
     let mut state = state();
+    state.threads.insert(thread::current().name().unwrap_or_default().to_owned());
+    LOGGED.notify_one();
+    while state.closed {
+        state = OPENED.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
     if text.contains("lock lost") {
         state.losses.push(text.to_owned());
         LOGGED.notify_one();
     }
-    if state.closed {
-        let name = thread::current().name().unwrap_or_default().to_owned();
-        let is_session = name == SESSION_THREAD;
-        let blocks = is_session || name == WATCH_THREAD;
-        state.threads.insert(name);
-        if blocks {
-            state.inside += usize::from(is_session);
-            if is_session {
-                ENTERED.notify_one();
-            }
-            while state.closed {
-                state = OPENED.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            state.inside -= usize::from(is_session);
+}
+
+/// A waker that keeps the session's thread while it is closed.
+struct Blocking;
+
+impl Wake for Blocking {
+    fn wake(self: Arc<Self>) {
+        let mut state = state();
+        state.inside += 1;
+        ENTERED.notify_one();
+        while state.closed {
+            state = OPENED.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.inside -= 1;
     }
 }
+
+/// Blocks the thread of a client's session, by what wakes the caller of this call.
+async fn block(mutex: &InterProcessMutex) -> Pin<Box<impl Future<Output = Acquired> + use<>>> {
+    let mut call = Box::pin(mutex.lock());
+    let waker = Waker::from(Arc::new(Blocking));
+    assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    within("a blocked thread", ENTERED.notified()).await;
+    call
+}
+
+type Acquired = Result<LockGuard, AcquireError>;
 
 /// A waker of an executor that does not work.
 struct Broken;
@@ -106,24 +122,59 @@ impl Wake for Broken {
 #[tokio::test]
 async fn losses_are_told_without_the_log_and_logged_once() {
     listen_to_log(block_if_closed).unwrap();
-    a_close_frees_the_locks_before_their_loss_is_logged().await;
-    a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger().await;
+    a_subscriber_that_blocks_costs_no_lock().await;
+    a_close_waits_for_no_subscriber().await;
+    a_loss_is_told_while_the_sessions_thread_is_blocked().await;
     a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked().await;
     every_loss_is_logged_once_whatever_the_reason().await;
 }
 
-async fn a_close_frees_the_locks_before_their_loss_is_logged() {
+async fn a_subscriber_that_blocks_costs_no_lock() {
+    let _open = OpenOnDrop;
+    let server = Server::builder().tick(TIMEOUT / 40).start().unwrap();
+    server.create("/locks/strays/stray", "").unwrap();
+    let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
+    let guard = within("the lock", mutex(&client).lock()).await.unwrap();
+    {
+        let mut state = state();
+        state.threads.clear();
+        state.closed = true;
+    }
+    // Something that is logged.
+    let strays = InterProcessMutex::new(&client, "/locks/strays").unwrap();
+    within("the lock", strays.lock()).await.unwrap().release().await.unwrap();
+    while state().threads.is_empty() {
+        within("a log entry", LOGGED.notified()).await;
+    }
+    // Longer than a session lives without heartbeats.
+    tokio::time::sleep(TIMEOUT).await;
+    assert!(guard.is_held(), "{:?}", guard.state());
+    within("the lock", strays.lock()).await.unwrap().release().await.unwrap();
+    assert!(server.expire_session(session(&client)));
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::SessionExpired);
+    within("the lock, in the next session", strays.lock()).await.unwrap().release().await.unwrap();
+    within("the end", client.close()).await.unwrap();
+    {
+        let state = state();
+        assert!(only_ours(&state.threads), "{:?}", state.threads);
+        assert_eq!(state.losses, [""; 0], "blocked all the time");
+    }
+    open();
+    while state().losses.is_empty() {
+        within("the loss in the log", LOGGED.notified()).await;
+    }
+    *state() = State::default();
+}
+
+async fn a_close_waits_for_no_subscriber() {
     let _open = OpenOnDrop;
     let server = Server::start().unwrap();
     let client = connect_as(Client::builder(), &server).await;
     let guard = within("the lock", mutex(&client).lock()).await.unwrap();
-    let node = guard.node();
     state().closed = true;
-    let close = tokio::spawn(async move { client.close().await });
-    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
-    assert!(!server.exists(&node) && !guard.is_held());
+    within("the end", client.close()).await.unwrap();
+    assert!(!server.exists(&guard.node()) && !guard.is_held());
     open();
-    within("the end", close).await.unwrap().unwrap();
     while state().losses.is_empty() {
         within("the loss in the log", LOGGED.notified()).await;
     }
@@ -162,7 +213,6 @@ async fn every_loss_is_logged_once_whatever_the_reason() {
 async fn a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked() {
     let _open = OpenOnDrop;
     let server = Server::start().unwrap();
-    server.create("/locks/strays/stray", "").unwrap();
     let client = connect_as(Client::builder(), &server).await;
     let guard = within("the lock", mutex(&client).lock()).await.unwrap();
     {
@@ -170,12 +220,7 @@ async fn a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked() {
         state.threads.clear();
         state.closed = true;
     }
-    // Something that the session's thread logs.
-    let strays = InterProcessMutex::new(&client, "/locks/strays").unwrap();
-    let stray = tokio::spawn(async move { strays.lock().await.unwrap().release().await });
-    while state().inside == 0 {
-        within("a log entry", ENTERED.notified()).await;
-    }
+    let call = block(&InterProcessMutex::new(&client, "/locks/free").unwrap()).await;
     guard.set_lease(Duration::from_millis(100)).unwrap();
     let work = guard.while_held(std::future::pending::<()>());
     let (lost, work) = within("the loss", async { tokio::join!(guard.lost(), work) }).await;
@@ -198,7 +243,7 @@ async fn a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked() {
     open();
     let gone = node.clone();
     until(&server, "the end of the node", move |view| !view.exists(&gone)).await;
-    within("what was logged about", stray).await.unwrap().unwrap();
+    within("the lock", call).await.unwrap().release().await.unwrap();
     while state().losses.is_empty() {
         within("what was lost in the log", LOGGED.notified()).await;
     }
@@ -207,10 +252,9 @@ async fn a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked() {
     assert!(losses.len() == 1 && losses[0].contains("its lease is over"), "{losses:?}");
 }
 
-async fn a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger() {
+async fn a_loss_is_told_while_the_sessions_thread_is_blocked() {
     let _open = OpenOnDrop;
     let server = Server::builder().tick(TIMEOUT / 40).max_session_timeout(TIMEOUT).start().unwrap();
-    server.create("/locks/strays/stray", "").unwrap();
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
     let guard = within("the lock", mutex(&client).lock()).await.unwrap();
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
@@ -225,12 +269,9 @@ async fn a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger() {
     assert!(broken_lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
 
     state().closed = true;
-    let mut strays = Vec::new();
-    for client in [&earlier, &client] {
-        // Something that the session's thread logs.
-        let mutex = InterProcessMutex::new(client, "/locks/strays").unwrap();
-        strays.push(tokio::spawn(async move { mutex.lock().await.unwrap().release().await }));
-        within("a log entry", ENTERED.notified()).await;
+    let mut calls = Vec::new();
+    for (client, path) in [(&earlier, "/locks/one"), (&client, "/locks/two")] {
+        calls.push(block(&InterProcessMutex::new(client, path).unwrap()).await);
         server.stall(session(client), Direction::Both);
     }
 
@@ -268,14 +309,14 @@ async fn a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger() {
         assert_eq!(state.losses, [""; 0]);
     }
 
-    // Each loss is logged in the end, once, by the session's thread.
+    // Each loss is logged in the end, once.
     drop((broken, broken_lost));
     server.resume(session(&client));
     open();
-    while state().losses.len() < 3 {
+    while state().losses.len() < 5 {
         within("what was lost in the log", LOGGED.notified()).await;
     }
-    within("what was logged about", strays.pop().unwrap()).await.unwrap().unwrap();
+    drop(within("the lock", calls.pop().unwrap()).await.unwrap());
     for node in [&first, &second] {
         let gone = node.clone();
         until(&server, "the end of the node", move |view| !view.exists(&gone)).await;
@@ -283,7 +324,8 @@ async fn a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger() {
     client.flush(SOON).await.unwrap();
     client.close().await.unwrap();
     let losses = std::mem::take(&mut state().losses);
-    assert_eq!(losses.len(), 3, "{losses:?}");
+    // Those of the calls that were granted meanwhile, too.
+    assert_eq!(losses.len(), 5, "{losses:?}");
     for node in [first, second] {
         let name = node.rsplit_once('/').unwrap().1;
         assert_eq!(losses.iter().filter(|loss| loss.contains(name)).count(), 1, "{losses:?}");

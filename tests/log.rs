@@ -49,6 +49,7 @@ async fn a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session() {
     within("the loss", guard.lost()).await;
     let mut states = client.watch_state();
     within("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+    logged("session over").await;
     let entries = entries();
     let logged =
         |level, text: &str| entries.iter().filter(|(of, entry)| *of == level && entry.contains(text)).count();
@@ -65,6 +66,7 @@ async fn locks_that_are_given_back_by_close_are_no_warnings() {
         guards.push(within("the lock", mutex.lock()).await.unwrap());
     }
     within("the end", client.close()).await.unwrap();
+    logged("session over").await;
     let entries = entries();
     let grave = entries.iter().filter(|(level, _)| *level <= Level::WARN).count();
     let lost =
@@ -101,20 +103,20 @@ async fn a_call_for_several_locks_that_waits_for_its_own_client_is_logged_too() 
 }
 
 async fn is_logged(held_at: u32, asked_at: u32) {
-    let logged = || {
-        let entries = entries();
-        let of_it = entries.iter().filter(|(_, entry)| entry.contains("this client itself holds"));
-        of_it.cloned().collect::<Vec<_>>()
-    };
-    within("the warning", async {
-        while logged().is_empty() {
-            NEWS.notified().await;
-        }
-    })
-    .await;
-    let entry = logged().remove(0);
-    assert_eq!(entry.0, Level::WARN, "{entry:?}");
+    let (level, text) = logged("this client itself holds").await;
+    assert_eq!(level, Level::WARN, "{text}");
     for line in [held_at, asked_at] {
-        assert!(entry.1.contains(&format!("{}:{line}:", file!())), "{line}: {entry:?}");
+        assert!(text.contains(&format!("{}:{line}:", file!())), "{line}: {text}");
+    }
+}
+
+/// Waits for an entry: all are logged by a thread that does nothing else, in the order in which they were noted.
+async fn logged(text: &str) -> (Level, String) {
+    loop {
+        let entry = entries().iter().find(|(_, entry)| entry.contains(text)).cloned();
+        match entry {
+            Some(entry) => return entry,
+            None => within(text, NEWS.notified()).await,
+        }
     }
 }

@@ -35,7 +35,7 @@ static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Panics where a test has asked for it; remembers what was logged of losses.
 fn panic_if_asked(line: &Metadata<'_>, text: &str) {
     let mut trigger = TRIGGER.lock().unwrap_or_else(PoisonError::into_inner);
-    // Of calls a thread is told that does nothing else.
+    // `tests/watching_blocked.rs` has what is told of calls.
     let counts = line.target().starts_with("zookeeper_recipes") && line.target() != "zookeeper_recipes::lock";
     let strikes = match &mut *trigger {
         None => false,

@@ -464,6 +464,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
     ("a reply is lost", By(&["fault: lost reply"])),
     ("its executor is blocked", By(&["fault: blocked executor"])),
     ("a tracing subscriber blocks", Elsewhere(LOGS)),
+    ("the session's thread is blocked", Elsewhere("callers in worlds have wakers that do not block")),
     ("a tracing subscriber panics", Elsewhere(LOGS)),
     ("the work takes longer than the lease", By(&["lost LeaseOver"])),
     ("it is told, and takes its time to stop", By(&["stops late"])),

@@ -221,8 +221,8 @@ fn submit(hold: &Hold, names: Vec<String>, done: Option<Done>) {
     });
 }
 
-/// A conversion that is not finished. If its task is dropped before that, by a panic (in a tracing
-/// subscriber) or with its runtime, the lock is lost, and its nodes are deleted, the new one first
+/// A conversion that is not finished. If its task is dropped before that, by a panic (in a waker
+/// of the caller's) or with its runtime, the lock is lost, and its nodes are deleted, the new one first
 /// (docs/protocol.md#conversion-ends).
 struct Unfinished {
     hold: Hold,

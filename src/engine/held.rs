@@ -269,7 +269,7 @@ impl Held {
     }
 
     /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task cannot
-    /// hide a loss. Called by the holder, so nothing is logged here.
+    /// hide a loss. Called by the holder.
     pub(crate) fn lost(self: &Arc<Self>) -> Option<LostReason> {
         let lost = self.lease_over().or_else(|| self.shared_node_gone());
         let session = self.session.upgrade().filter(|_| lost.is_none());
@@ -494,8 +494,7 @@ impl Held {
     ///    or call back; the steps before are complete by then.
     /// 4. Nodes and places are released, which lets other contenders in: the holder has been told before.
     ///
-    /// May be called by the holder, so nothing is logged here, only noted for the log. Returns `false` if the
-    /// state refuses the event.
+    /// May be called by the holder. Returns `false` if the state refuses the event.
     fn apply(self: &Arc<Self>, event: HoldEvent, done: Option<Done>) -> bool {
         // First, so that a flush counts the node from before the lock is seen as released.
         let deletes = matches!(
@@ -553,9 +552,9 @@ impl Held {
             if let Some(reason) = lost {
                 // The node of this one is not deleted: the log names the one that is.
                 if !(is_of_other && reason == LostReason::NodeDeleted) {
-                    session.log().lost(lock, reason);
+                    session.log_loss(&*lock, reason);
                 }
-                session.log().tell();
+                session.tell_news();
             }
         }
         if let Some(reason) = lost {

@@ -50,7 +50,7 @@ impl Drop for Asking {
     }
 }
 
-/// The task that lists. If it is dropped before it is done, by a panic in a tracing subscriber, the waiting
+/// The task that lists. If it is dropped before it is done, by a panic, the waiting
 /// attempts start again, and the next one that asks starts another task.
 struct Sending {
     queue: Arc<SharedQueue>,

@@ -198,7 +198,7 @@ struct AtHead<'a> {
 }
 
 /// The ids of creates that were sent. If the task is dropped before it has said what has become of them, by a
-/// panic (in a tracing subscriber) or with its runtime, cleanup finds out (docs/protocol.md#node-owners).
+/// panic (in a waker of the caller's) or with its runtime, cleanup finds out (docs/protocol.md#node-owners).
 struct SentCreates {
     path_lock: Arc<PathLock>,
     session: Arc<Session>,

@@ -74,8 +74,7 @@ impl Cleanup {
             Orphan::UnknownCreate { .. } => {}
         }
         if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, ticket)) {
-            // The session's thread has stopped, so the session is closed and its nodes are deleted. Not
-            // logged: a tracing subscriber could block the caller, which may be a holder's `release`.
+            // The session's thread has stopped, so the session is closed and its nodes are deleted.
             finish(item.done, Err(lost(&item.directory, LostReason::Closed)));
         }
     }

@@ -61,7 +61,7 @@ pub(crate) async fn run(mut items: CleanupQueue) {
             Some(done) = working.join_next_with_id() => {
                 let (task, found) = match done {
                     Ok((task, found)) => (task, found),
-                    // A panic, in a tracing subscriber. Its items are dropped, which tells their receivers.
+                    // A panic. Its items are dropped, which tells their receivers.
                     Err(error) => (error.id(), Rest::new()),
                 };
                 for (item, ticket) in found {
@@ -87,7 +87,7 @@ fn begin(working: &mut JoinSet<Rest>, item: Item, ticket: Ticket) {
     // Polled again by its task, which is the one to be woken.
     let mut first = Context::from_waker(Waker::noop());
     let begun = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut first)));
-    // After a panic of a tracing subscriber the drop of the item tells its receiver.
+    // After a panic the drop of the item tells its receiver.
     if matches!(begun, Ok(Poll::Pending)) {
         working.spawn(here(work));
     }

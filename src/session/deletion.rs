@@ -102,7 +102,6 @@ pub(super) async fn hand_over(
         Ok(results) if results.len() == 2 => {
             session.lease().renewed(sent);
             session.disown_as(own, Gone::HandedOver { to: &next });
-            // After the heir was told: this asks the subscriber, which may block.
             journal::handed_over(directory, name, &next);
             return Ok(HandOver::Done);
         }

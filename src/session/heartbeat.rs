@@ -45,7 +45,6 @@ pub(crate) async fn run(session: Arc<Session>) {
     loop {
         session.tell_time();
         let kept = session.release_overdue();
-        session.log().write();
         // An error is impossible: the session, which has the sender, lives.
         let news = live_nodes.has_changed().unwrap_or(false);
         // Also for a lock whose node is known to be gone, until it is lost: other writes may renew the lease, but only
@@ -78,7 +77,7 @@ pub(crate) async fn run(session: Arc<Session>) {
             // All of this is looked at again above, so it does not matter which branch wakes the task.
             () = tokio::time::sleep(wait) => {}
             _ = live_nodes.changed(), if !by_clock => {}
-            () = session.log().news() => {}
+            () = session.news() => {}
             Some(_) = heartbeats.join_next() => {}
             _ = looks.tick(), if session.directory_watches().any() => session.directory_watches().look(),
             state = states.changed() => {
@@ -87,7 +86,7 @@ pub(crate) async fn run(session: Arc<Session>) {
                 at_once |= now;
                 connected = now;
             }
-            _ = session.ended() => return session.log().write(),
+            _ = session.ended() => return,
         }
     }
 }

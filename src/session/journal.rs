@@ -1,11 +1,11 @@
-//! The journal of the process: what becomes of calls that acquire locks, and of what they are granted. It is
-//! noted where it happens, and told to the tracing subscriber and the metrics recorder by a thread that does
-//! nothing else (docs/protocol.md#told-apart).
+//! The journal of the process: what becomes of calls that acquire locks and of what they are granted, and the lines of
+//! the log. It is noted where it happens, and told to the tracing subscriber and the metrics recorder by a thread that
+//! does nothing else (docs/protocol.md#told-apart).
 //!
-//! A subscriber and a recorder are foreign code, which may block or panic. So nothing but the journal's thread
-//! calls them with spans, events and values of locks: no holder, no caller that hands a lock over, not the lease
-//! thread, not the thread of a session. What is noted waits in a queue for that thread. The queue is bounded: a
-//! call that begins while it is full is not observed at all, and counted.
+//! A subscriber and a recorder are foreign code, which may block or panic. So nothing but the journal's thread calls
+//! them: no holder, no caller that hands a lock over, not the lease thread, not the thread of a session. What is noted
+//! waits in a queue for that thread. The queue is bounded: a call that begins while it is full is not observed at all,
+//! and counted, as is a line.
 //!
 //! Without a subscriber that wants it, and without the feature `metrics`, nothing is noted.
 
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span};
 
 use crate::error::LostReason;
@@ -141,7 +142,7 @@ pub(crate) fn queued(call: CallNumber, node: Option<&str>, ahead: Option<usize>)
 
 /// Notes that a released lock went to another caller of this process.
 pub(crate) fn handed_over(directory: &LockPath, node: &str, to: &str) {
-    if is_traced() {
+    if is_logged(Level::DEBUG) {
         let (node, to) = (node.to_owned(), to.to_owned());
         JOURNAL.note(Note::HandedOver { directory: directory.clone(), node, to });
     }
@@ -161,6 +162,16 @@ pub(super) fn heartbeat_late(session: u64, took: Duration) {
     }
 }
 
+/// Returns whether a subscriber may want lines of this level. None is asked.
+pub(crate) fn is_logged(level: Level) -> bool {
+    level <= LevelFilter::current()
+}
+
+/// Notes a line of the log.
+pub(crate) fn line(tell: impl FnOnce() + Send + 'static) {
+    JOURNAL.note(Note::Line(Box::new(tell)));
+}
+
 /// Notes the beginning of a session, which its log tells.
 pub(super) fn session_began() {
     if cfg!(feature = "metrics") {
@@ -175,16 +186,16 @@ pub(super) fn session_ended(reason: LostReason) {
     }
 }
 
-/// Returns whether a subscriber wants to be told of locks. Without one this is a load and a comparison.
+/// Returns whether the subscriber of the caller wants to be told of locks. Without one this is a load and a comparison.
 fn is_traced() -> bool {
     let mut wanted = false;
     contain_panic(|| wanted = tracing::enabled!(target: TARGET, Level::DEBUG));
     wanted
 }
 
-/// Returns whether there may be anybody to tell.
+/// Returns whether there may be anybody to tell. None is asked.
 fn is_on() -> bool {
-    cfg!(feature = "metrics") || is_traced()
+    cfg!(feature = "metrics") || is_logged(Level::DEBUG)
 }
 
 static JOURNAL: Journal = Journal {

@@ -29,7 +29,6 @@ pub(crate) mod running;
 #[cfg(feature = "sasl-digest-md5")]
 mod sasl;
 mod servers;
-mod session_log;
 pub(crate) mod setup;
 #[cfg(simulation)]
 pub(crate) mod simulated;

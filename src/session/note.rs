@@ -83,8 +83,7 @@ pub(super) struct Context {
     pub(super) span: Span,
 }
 
-/// One thing that happened.
-#[derive(Debug)]
+/// One thing that happened, or a line of the log.
 pub(super) enum Note {
     Asked { call: CallNumber, at: Instant, subject: Subject, context: Option<Context> },
     Queued { call: CallNumber, node: Option<String>, ahead: Option<usize> },
@@ -97,6 +96,7 @@ pub(super) enum Note {
     HeartbeatLate { session: u64, took: Duration },
     SessionBegan,
     SessionEnded(LostReason),
+    Line(Box<dyn FnOnce() + Send>),
 }
 
 impl Note {
@@ -111,7 +111,8 @@ impl Note {
             | Self::OrphanDeleted { .. }
             | Self::HeartbeatLate { .. }
             | Self::SessionBegan
-            | Self::SessionEnded(_) => false,
+            | Self::SessionEnded(_)
+            | Self::Line(_) => false,
         }
     }
 }

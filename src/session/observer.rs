@@ -171,6 +171,7 @@ impl Observer {
                 }
             }
             Note::Over { call, at, end } => self.over(call, at, end),
+            Note::Line(tell) => contain_panic(tell),
             Note::HandedOver { directory, node, to } => contain_panic(|| {
                 let path = directory.user();
                 event!(

@@ -185,8 +185,8 @@ impl Shared {
     }
 }
 
-/// Closes the client if its supervisor does not end by returning: it may panic, in a tracing subscriber or in the
-/// client library.
+/// Closes the client if its supervisor does not end by returning: it may panic, in the client library or in a
+/// tracing subscriber that this calls.
 struct CloseOnDrop(Arc<Shared>);
 
 impl Drop for CloseOnDrop {
@@ -249,7 +249,7 @@ async fn run(
             // The heartbeat ends with the session, so how the session ended is asked first.
             biased;
             end = watch_session(&shared, &session, connections) => end,
-            // Otherwise it has panicked (in a tracing subscriber): without a heartbeat no lease is renewed.
+            // Otherwise it has panicked (in what the client library logs): without a heartbeat no lease is renewed.
             _ = &mut heartbeat => {
                 session.end(LostReason::LeaseExpired);
                 SessionEnd::Unattended
@@ -257,13 +257,8 @@ async fn run(
             // Also if the stop came before this session: `wait_for` looks at the value first.
             _ = stop.wait_for(|stop| *stop) => SessionEnd::Stopped,
         };
-        if !matches!(end, SessionEnd::Stopped) {
-            // Otherwise the heartbeat does it, which may have panicked or not be polled again.
-            session.log().write();
-        }
         match end {
             SessionEnd::Stopped => {
-                // The heartbeat would log the losses, which `close` does later.
                 heartbeat.abort();
                 let confirmed = close(&shared, &session, ending, &mut dialer).await;
                 return shared.close(CloseReason::Closed, confirmed);
@@ -415,7 +410,7 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Opti
 /// Closes the current session. Returns `true` once the servers have confirmed its end, and that of all earlier ones,
 /// `false` if they have not within the session timeout.
 async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, dialer: &mut Dialer) -> bool {
-    session.log().expect_end();
+    session.expect_end();
     // Drops the last clone of the handle but those of requests under way, which are about to drop theirs.
     // Then the library sends CloseSession.
     session.end(LostReason::Closed);
@@ -425,11 +420,7 @@ async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, diale
         dialer.end_last(ending.of(session));
     }
     dialer.end_given_up();
-    let confirmed = dialer.all_ended(session.timeout()).await;
-    // Only now: a tracing subscriber may block this thread, and with it the library's task, whose request
-    // frees the locks.
-    session.log().write();
-    confirmed
+    dialer.all_ended(session.timeout()).await
 }
 
 /// Waits until the attempts and the cleanup of a session that has ended have told their callers.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
 
 use crate::error::{Cause, LostReason};
@@ -24,11 +24,12 @@ use crate::protocol::moment::Moment;
 use crate::session::clock;
 use crate::session::directory_watches::DirectoryWatches;
 use crate::session::holds::{HeldLock, HeldNode, Holds, Updated};
+use crate::session::journal;
 use crate::session::lease::SessionLease;
 use crate::session::lease_timer::{self, Leased};
+use crate::session::log;
 use crate::session::nodes::{NodeOwner, Nodes, RefusedOrphan};
 use crate::session::running::{Running, RunningCount};
-use crate::session::session_log::SessionLog;
 use crate::session::unknown_creates::UnknownCreates;
 use crate::session::watches::{WatchLimit, WatchUse, Watching};
 use crate::session::window::Windows;
@@ -54,10 +55,16 @@ pub(crate) struct Session {
     windows: Windows,
     /// Whether the servers, as far as is known, know a read of several nodes.
     reads_together: AtomicBool,
-    log: SessionLog,
+    /// Wakes the heartbeat for a lost lock, which keeps its node, and for the end.
+    news: Notify,
+    /// Whether its end was requested, by closing the client.
+    end_expected: AtomicBool,
     /// Whether it was the servers that expired it.
     expired_by_servers: AtomicBool,
 }
+
+/// The name of the event of a loss.
+const LOST: &str = "lock.lost";
 
 /// The session has ended: no request can be sent in it.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +113,8 @@ impl Session {
             directory_watches: DirectoryWatches::default(),
             windows: Windows::default(),
             reads_together: AtomicBool::new(true),
-            log: SessionLog::new(number, session_id),
+            news: Notify::new(),
+            end_expected: AtomicBool::new(false),
             expired_by_servers: AtomicBool::new(false),
         })
     }
@@ -225,8 +233,6 @@ impl Session {
             let first = ended.is_none();
             if first {
                 *ended = Some(reason);
-                // Before the end is told: the tasks that log end with the session.
-                self.log.ended(reason);
             }
             first
         });
@@ -236,7 +242,10 @@ impl Session {
                 node.lock.on(HoldEvent::SessionEnded(reason));
             }
             self.directory_watches.clear();
-            self.log.tell();
+            self.tell_news();
+            journal::session_ended(reason);
+            let (session, session_id) = (self.number, format_args!("{:#x}", self.session_id));
+            log::info!(name: "session.ended", session, session_id, %reason, "session over");
         }
     }
 
@@ -250,9 +259,30 @@ impl Session {
         self.lease.is_valid() && self.end_reason().is_none()
     }
 
-    /// Returns the log of the session.
-    pub(crate) fn log(&self) -> &SessionLog {
-        &self.log
+    /// Has the log say that a lock was lost.
+    pub(crate) fn log_loss(&self, lock: &dyn HeldLock, reason: LostReason) {
+        let (path, name, session) = (lock.directory().user(), lock.node(), self.number);
+        let node = &*name;
+        if reason == LostReason::Closed && self.end_expected.load(Ordering::Relaxed) {
+            log::debug!(name: LOST, path, node, session, "lock lost: the client was closed while it was held");
+        } else {
+            log::warn!(name: LOST, path, node, session, %reason, "lock lost");
+        }
+    }
+
+    /// Notes that the end of the session is requested, so that the loss of its locks is no warning.
+    pub(crate) fn expect_end(&self) {
+        self.end_expected.store(true, Ordering::Relaxed);
+    }
+
+    /// Wakes the task that waits for [`news`](Self::news).
+    pub(crate) fn tell_news(&self) {
+        self.news.notify_one();
+    }
+
+    /// Waits until a lost lock keeps its node, also if that came before this call.
+    pub(crate) async fn news(&self) {
+        self.news.notified().await;
     }
 
     /// Registers a lock by its current state, or forgets it. Called after each change of that state.

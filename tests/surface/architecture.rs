@@ -499,11 +499,11 @@ fn only_the_engine_and_the_session_speak_zookeeper() {
     assert_eq!(shown, ["async fn request", "fn connector"]);
 }
 
-/// A subscriber may panic, which costs a line of `src/session/log.rs` and nothing else
+/// A subscriber may block, or panic, which costs a line of `src/session/log.rs` and nothing else
 /// (docs/protocol.md#contained-lines).
 #[test]
-fn nothing_is_logged_but_by_lines_that_contain_a_panic() {
-    // The macros, and what has spans, which the observer contains.
+fn nothing_is_logged_but_by_lines_of_the_journal() {
+    // The macros, and what is told of calls.
     let allowed = ["log", "journal", "note", "observer"].map(|name| format!("src/session/{name}.rs"));
     let is_meant = |file: &str| !allowed.iter().any(|allowed| allowed == file);
     let found = forbidden(is_meant, |segments| segments.first().is_some_and(|first| first == "tracing"));
