@@ -317,6 +317,11 @@ impl Drop for Task {
 impl Task {
     async fn run(mut self) {
         loop {
+            if self.room.lock().room.wants_attempt() {
+                // What other threads have begun before, as the deletion of the client's last node, is sent first: a create
+                // ahead of that would wait for it, and list.
+                tokio::task::yield_now().await;
+            }
             let Some(until) = self.work() else { return };
             let result = async {
                 match &mut self.result {
