@@ -29,14 +29,20 @@ enum Trigger {
     Line(usize),
 }
 
-/// What was logged of locks that were lost, and of sessions that are over.
+/// What was logged of locks that were lost.
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What was told of sessions that are over, also where the subscriber has panicked.
+static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Panics where a test has asked for it; remembers what was logged of losses.
 fn panic_if_asked(line: &Metadata<'_>, text: &str) {
     let mut trigger = TRIGGER.lock().unwrap_or_else(PoisonError::into_inner);
     // `tests/watching_blocked.rs` has what is told of calls.
     let counts = line.target().starts_with("zookeeper_recipes") && line.target() != "zookeeper_recipes::lock";
+    if text.contains("session over") {
+        ENDED.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
+    }
     let strikes = match &mut *trigger {
         None => false,
         Some(Trigger::About(what)) => text.contains(&*what),
@@ -51,7 +57,7 @@ fn panic_if_asked(line: &Metadata<'_>, text: &str) {
         drop(trigger);
         panic!("as the test asked for");
     }
-    if text.contains("lock lost") || text.contains("session over") {
+    if text.contains("lock lost") {
         LOGGED.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
     }
 }
@@ -78,6 +84,17 @@ async fn until_logged(what: &'static str, of: Vec<String>) {
         logged.iter().any(about).then_some(())
     };
     let waiting = move || poll_until("the entry in the log", SOON, logged);
+    tokio::task::spawn_blocking(waiting).await.unwrap().unwrap();
+}
+
+/// Waits until the end of a session is told, and with it all lines before: one thread tells them, in their order.
+async fn until_told(session: i64) {
+    let id = format!("{session:#x}");
+    let told = move || {
+        let ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.iter().any(|line| line.contains(&id)).then_some(())
+    };
+    let waiting = move || poll_until("the end of the session in the log", SOON, told);
     tokio::task::spawn_blocking(waiting).await.unwrap().unwrap();
 }
 
@@ -156,7 +173,9 @@ async fn faults_everywhere(what: &str) {
     assert_eq!(server.children(DIRECTORY), ["stray"], "{what}");
     let empty = [server.children("/leaders"), server.children("/members")];
     assert_eq!(empty, [[""; 0]; 2], "{what}");
+    let last = session(&client);
     within("the end of the client", client.close()).await.expect(what);
+    until_told(last).await;
 }
 
 /// The last is a line of the client library's.
