@@ -76,26 +76,20 @@ fn has_panicked() -> bool {
     TRIGGER.lock().unwrap_or_else(PoisonError::into_inner).is_none()
 }
 
-/// Waits until something is logged that is about one of these.
-async fn until_logged(what: &'static str, of: Vec<String>) {
-    let logged = move || {
-        let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
-        let about = |line: &String| line.contains(what) && of.iter().any(|of| line.contains(of));
-        logged.iter().any(about).then_some(())
+/// Waits until a text is among these that contains `what`, and one of `of`.
+async fn until_among(texts: &'static Mutex<Vec<String>>, what: &'static str, of: Vec<String>) {
+    let found = move || {
+        let texts = texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let about = |text: &String| text.contains(what) && of.iter().any(|of| text.contains(of));
+        texts.iter().any(about).then_some(())
     };
-    let waiting = move || poll_until("the entry in the log", SOON, logged);
+    let waiting = move || poll_until(what, SOON, found);
     tokio::task::spawn_blocking(waiting).await.unwrap().unwrap();
 }
 
 /// Waits until the end of a session is told, and with it all lines before: one thread tells them, in their order.
 async fn until_told(session: i64) {
-    let id = format!("{session:#x}");
-    let told = move || {
-        let ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.iter().any(|line| line.contains(&id)).then_some(())
-    };
-    let waiting = move || poll_until("the end of the session in the log", SOON, told);
-    tokio::task::spawn_blocking(waiting).await.unwrap().unwrap();
+    until_among(&ENDED, "session over", vec![format!("{session:#x}")]).await;
 }
 
 /// One test: there is one subscriber for the process.
@@ -264,7 +258,7 @@ async fn a_panic_while_a_loss_is_logged_costs_no_other_lock() {
     }
     // The one at which there was no panic is in the log.
     let name = |guard: &LockGuard| guard.node().rsplit_once('/').unwrap().1.to_owned();
-    until_logged("lock lost", guards.iter().map(name).collect()).await;
+    until_among(&LOGGED, "lock lost", guards.iter().map(name).collect()).await;
     // The beats go on.
     let sent = server.counters().requests_of(session(&client), Op::Multi);
     let id = session(&client);

@@ -319,6 +319,14 @@ impl Held {
         Err(self.lost().unwrap_or(LostReason::Closed))
     }
 
+    /// Sets the lease that a caller has asked for with the lock, if any.
+    pub(super) fn begin_lease(self: &Arc<Self>, lease: Option<Duration>) {
+        if let Some(lease) = lease {
+            // What it returns, the caller finds out.
+            let _ = self.set_lease(lease);
+        }
+    }
+
     /// Returns how much of the lease that the caller has set is left; `None` without one.
     pub(crate) fn lease_remaining(self: &Arc<Self>) -> Option<Duration> {
         // By the clock of the session too: nothing is left of a lock that is lost.

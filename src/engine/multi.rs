@@ -237,11 +237,8 @@ impl Acquisition {
             return Err(Why::Lost(Arc::clone(path_lock), reason));
         }
         // Not of each member from its own grant: the wait for the next ones is no work under the lock.
-        if let Some(lease) = self.ask.lease {
-            for hold in &holds.0 {
-                // An error means that it is lost, which the caller finds out.
-                let _ = hold.set_lease(lease);
-            }
+        for hold in &holds.0 {
+            hold.held().begin_lease(self.ask.lease);
         }
         Ok(holds)
     }

@@ -56,7 +56,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     let at = Position::new(number, ask.admission == Admission::Again);
     let (reply, told) = oneshot::channel();
     let ahead = match room.arrive(at, deadline, waiter(ask, reply)) {
-        Arrived::Granted(granted) => return leased(had(&path_lock, granted)?, ask.lease),
+        Arrived::Granted(granted) => return had(&path_lock, granted, ask.lease),
         // Whether it waits is told by the attempt.
         Arrived::First => None,
         Arrived::Behind(ahead) => Some(ahead),
@@ -81,11 +81,11 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     // `None` means that the task has ended with the client, or that the client is drained.
     match waker::contain(told).await {
         Some(Ok(mut granted)) if readers.is_some() => {
-            let Some(held) = granted.take() else { return had(&path_lock, granted) };
+            let Some(held) = granted.take() else { return had(&path_lock, granted, None) };
             let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&granted.session));
             Ok(Hold::new(path_lock, session, held, granted.token, ask.location).by(granted.how))
         }
-        Some(granted) => granted.and_then(|granted| had(&path_lock, granted)),
+        Some(granted) => granted.and_then(|granted| had(&path_lock, granted, None)),
         None => Err(path_lock.ended().into()),
     }
 }
@@ -95,12 +95,16 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
 async fn try_now(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
     let readers = path_lock.readers().filter(|_| ask.kind == Kind::Shared);
     let room = path_lock.room().filter(|_| readers.is_none());
-    match room.map(|room| room.try_now(ask.location)) {
-        Some(Tried::Granted(granted)) => return leased(had(&path_lock, granted)?, ask.lease),
-        Some(Tried::Held) => return Err(busy(&path_lock)),
-        // A local hold beside the room: of a try, or of a multi-lock.
-        Some(Tried::Asks) if path_lock.own_ahead(Kind::Exclusive).is_some() => return Err(busy(&path_lock)),
-        Some(Tried::Asks) | None => {}
+    if let Some(room) = room {
+        let unnamed = match room.try_now(ask.location) {
+            Tried::Granted(granted) => return had(&path_lock, granted, ask.lease),
+            Tried::Held => Some(Ahead { count: 1, first: None }),
+            Tried::Asks => None,
+        };
+        // Also a local hold beside the room: of a try, or of a multi-lock.
+        if let Some(ahead) = path_lock.own_ahead(Kind::Exclusive).or(unnamed) {
+            return Err(path_lock.would_block(Kind::Exclusive, ahead));
+        }
     }
     let hold = attempt::start(&path_lock, ask).result().await?;
     if let Some(readers) = readers {
@@ -113,15 +117,6 @@ async fn try_now(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockErro
             // Others are watched for, once it is kept.
             begin(&path_lock, room, None);
         }
-    }
-    Ok(hold)
-}
-
-/// Sets the lease that was asked for, of a hold that was granted before its caller came.
-fn leased(hold: Hold, lease: Option<Duration>) -> Result<Hold, TryLockError> {
-    if let Some(lease) = lease {
-        // What it returns, the caller finds out.
-        let _ = hold.set_lease(lease);
     }
     Ok(hold)
 }
@@ -208,14 +203,11 @@ fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Wa
     }
 }
 
-fn had(path_lock: &Arc<PathLock>, granted: Granted) -> Result<Hold, TryLockError> {
-    Hold::of_room(Arc::clone(path_lock), granted).ok_or_else(|| path_lock.ended().into())
-}
-
-/// Returns the error of a try while another caller of this client has the lock.
-fn busy(path_lock: &PathLock) -> TryLockError {
-    let ahead = path_lock.own_ahead(Kind::Exclusive);
-    path_lock.would_block(Kind::Exclusive, ahead.unwrap_or(Ahead { count: 1, first: None }))
+/// Returns the hold that a room has granted. `lease` is to be set still: the room does so for one that has waited.
+fn had(path_lock: &Arc<PathLock>, granted: Granted, lease: Option<Duration>) -> Result<Hold, TryLockError> {
+    let hold = Hold::of_room(Arc::clone(path_lock), granted).ok_or_else(|| path_lock.ended())?;
+    hold.held().begin_lease(lease);
+    Ok(hold)
 }
 
 impl State {

@@ -189,10 +189,7 @@ impl SharedNode {
             reader.release(None);
             return None;
         }
-        if let Some(lease) = lease {
-            // What it returns, the caller finds out.
-            let _ = reader.set_lease(lease);
-        }
+        reader.begin_lease(lease);
         Some(Joined { held: reader, session, token: self.token })
     }
 
@@ -211,10 +208,7 @@ impl SharedNode {
         } else {
             reader.node_deleted(reader.name());
         }
-        if let Some(lease) = lease {
-            // What it returns, the caller finds out.
-            let _ = reader.set_lease(lease);
-        }
+        reader.begin_lease(lease);
         Joined { held: reader, session: Arc::clone(session), token: self.token }
     }
 

@@ -330,10 +330,7 @@ impl SharedRoom {
         };
         held.enter(&(Arc::clone(self) as Arc<dyn InRoom>));
         let Some((_, waiter)) = first else { return };
-        if let Some(lease) = waiter.lease {
-            // What it returns, the caller finds out.
-            let _ = held.set_lease(lease);
-        }
+        held.begin_lease(waiter.lease);
         self.set_holder(&held, waiter.location);
         // If the caller has left, the drop has it go to the next.
         drop(waiter.reply.send(Ok(granted)));
