@@ -1,6 +1,7 @@
 //! A test harness that counts what it did not run.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fmt;
 use std::process;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -106,8 +107,8 @@ impl Suite {
         self.limit = limit;
     }
 
-    /// How many trials run at once unless the command line says so (`--test-threads`): for trials that wait
-    /// most of the time. Default: as many as the machine has processors.
+    /// How many trials run at once unless the command line says so (`--test-threads`). Default: `RUST_TEST_THREADS`, as
+    /// for other tests, or as many as the machine has processors.
     pub fn at_once(&mut self, trials: usize) {
         self.at_once = Some(trials);
     }
@@ -159,7 +160,8 @@ impl Suite {
     /// in which versions, and what was not run, ends the shared servers and exits.
     pub fn run(self) -> ! {
         let mut arguments = Arguments::from_args();
-        arguments.test_threads = arguments.test_threads.or(self.at_once);
+        let by_environment = || env::var("RUST_TEST_THREADS").ok()?.parse().ok();
+        arguments.test_threads = arguments.test_threads.or(self.at_once).or_else(by_environment);
         let conclusion = libtest_mimic::run(&arguments, self.trials);
         if let Some(found) = peers::found() {
             println!("peers: {found}");

@@ -1,9 +1,13 @@
 //! The examples of what a lock is for, run as a reader runs them: each holds with its lock, and breaks without
 //! it.
 
+mod article;
+mod cache_consistency;
 mod controller;
 mod daily_job;
 mod herd;
+mod inventory_stock;
+mod member_killed;
 mod order_numbers;
 mod rate_of_n;
 mod transfer;
@@ -30,8 +34,8 @@ type Test = fn() -> TestResult;
 
 fn main() {
     let mut suite = Suite::new();
-    // The examples wait most of the time, for those who work and for the sessions of the dead.
-    suite.at_once(6);
+    inventory_stock::add_all(&mut suite);
+    cache_consistency::add_all(&mut suite);
     // The longest first.
     let in_process: [(&str, Test); 11] = [
         ("controller::of_a_latch_has_one_leader_at_a_time", controller::of_a_latch_has_one_leader_at_a_time),
@@ -78,6 +82,8 @@ fn main() {
             test(Some(&shared_ensemble()?.connect_string()))
         });
     }
+    article::add_all(&mut suite);
+    member_killed::add_all(&mut suite);
     suite.run()
 }
 

@@ -94,7 +94,7 @@ impl Registry {
         let mut suite = Suite::new();
         suite.time_limit(Duration::from_secs(90));
         // Many wait for a session to expire, most of the others for replies.
-        suite.at_once(8);
+        suite.at_once(16);
         Self { suite }
     }
 

@@ -1,0 +1,311 @@
+//! What a lock costs its servers, by their count: requests, transactions, notifications and watches.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod multi_lock;
+mod permits;
+mod queues;
+mod succession;
+
+use std::time::Duration;
+
+use test_support::in_process::{
+    DIRECTORY, Waiter, assert_clean, calm, enqueue, granted, hold, mutex, session, start, start_empty,
+    timed_out, until,
+};
+use test_support::{ByHand, SOON, within};
+use zookeeper_recipes::{AcquireError, InterProcessMutex, TryLockError};
+use zookeeper_test_server::{Match, Op, Server};
+
+/// The requests of a session since the last reset, by kind, in a fixed order.
+fn requests(server: &Server, id: i64) -> Vec<(Op, u64)> {
+    let counters = server.counters();
+    let kinds = [
+        Op::Create,
+        Op::GetChildren,
+        Op::GetData,
+        Op::Exists,
+        Op::Sync,
+        Op::Delete,
+        Op::Multi,
+        Op::MultiRead,
+        Op::RemoveWatches,
+    ];
+    let made: Vec<(Op, u64)> = kinds
+        .into_iter()
+        .map(|op| (op, counters.requests_of(id, op)))
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    let counted: u64 = made.iter().map(|(_, count)| count).sum();
+    assert_eq!(counted, counters.total_requests_of(id), "some other request was made");
+    made
+}
+
+#[tokio::test]
+async fn a_free_lock_costs_two_requests_and_its_release_one() {
+    let server = start();
+    let client = calm(&server).await;
+    let mutex = mutex(&client);
+    let id = session(&client);
+    for _ in 0..2 {
+        server.reset_counters();
+        let guard = within("the grant", mutex.acquire(SOON)).await.unwrap();
+        assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1)]);
+        assert_eq!(server.watches(), 0, "a lock without waiters is not watched");
+        guard.release().await.unwrap();
+        assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1), (Op::Delete, 1)]);
+    }
+    assert_eq!(server.counters().notifications(), 0);
+}
+
+#[tokio::test]
+async fn a_dropped_guard_costs_one_request() {
+    let server = start();
+    let client = calm(&server).await;
+    let guard = hold(&client).await;
+    server.reset_counters();
+    drop(guard);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(requests(&server, session(&client)), [(Op::Delete, 1)]);
+}
+
+#[tokio::test]
+async fn handles_and_clients_cost_nothing_until_they_are_used() {
+    let server = start();
+    let client = calm(&server).await;
+    server.reset_counters();
+    let handles: Vec<_> = (0..10).map(|_| mutex(&client)).collect();
+    assert!(!handles[0].is_acquired_in_this_process());
+    drop(handles[0].lock());
+    assert_eq!(server.counters().total_requests(), 0);
+}
+
+#[tokio::test]
+async fn a_missing_directory_is_made_at_the_first_acquire_only() {
+    let server = start_empty();
+    let client = calm(&server).await;
+    let id = session(&client);
+    let mutex = InterProcessMutex::new(&client, "/shop/eu/stock/sku-42").unwrap();
+    server.reset_counters();
+    let guard = within("the grant", mutex.lock()).await.unwrap();
+    // In vain; four levels down to the root's child and three back up; and again.
+    assert_eq!(requests(&server, id), [(Op::Create, 1 + 4 + 3 + 1), (Op::GetChildren, 2)]);
+    guard.release().await.unwrap();
+    server.reset_counters();
+    let guard = within("the grant", mutex.lock()).await.unwrap();
+    assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1)]);
+    guard.release().await.unwrap();
+}
+
+/// It looks once more before it has the lock: its own node may have been deleted by hand.
+#[tokio::test]
+async fn the_next_in_line_costs_four_requests_and_one_notification() {
+    let server = start();
+    let (holder, next) = (calm(&server).await, calm(&server).await);
+    let guard = hold(&holder).await;
+    server.reset_counters();
+    let waiter = enqueue(&server, &next).await;
+    let id = session(&next);
+    assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1), (Op::GetData, 1)]);
+    assert_eq!(server.watches(), 1);
+    guard.release().await.unwrap();
+    let guard = granted(waiter.attempt).await;
+    assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 2), (Op::GetData, 1)]);
+    assert_eq!((server.counters().notifications(), server.watches()), (1, 0));
+    guard.release().await.unwrap();
+    assert_eq!(requests(&server, id).last(), Some(&(Op::Delete, 1)));
+}
+
+/// For those further behind it is the same: what they watched may have given up.
+#[tokio::test]
+async fn the_second_in_line_looks_once_more() {
+    let server = start();
+    let clients = [calm(&server).await, calm(&server).await, calm(&server).await];
+    let first = within("the grant", mutex(&clients[0]).lock()).await.unwrap();
+    let second = enqueue(&server, &clients[1]).await;
+    server.reset_counters();
+    let third = enqueue(&server, &clients[2]).await;
+    first.release().await.unwrap();
+    let second = granted(second.attempt).await;
+    let id = session(&clients[2]);
+    assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1), (Op::GetData, 1)]);
+    second.release().await.unwrap();
+    let third = granted(third.attempt).await;
+    assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 2), (Op::GetData, 1)]);
+    assert_eq!(server.watches(), 0);
+    third.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_release_wakes_exactly_one_of_five_waiters() {
+    let server = start();
+    let holder = calm(&server).await;
+    let mut held = hold(&holder).await;
+    let (mut clients, mut waiters) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let client = calm(&server).await;
+        waiters.push(enqueue(&server, &client).await);
+        clients.push(client);
+    }
+    assert_eq!(server.watches(), 5);
+    for (served, Waiter { attempt, node }) in waiters.into_iter().enumerate() {
+        server.reset_counters();
+        held.release().await.unwrap();
+        held = granted(attempt).await;
+        assert_eq!(held.node(), node, "the oldest is served");
+        assert_eq!(server.counters().notifications(), 1);
+        assert_eq!(server.counters().notifications_of(session(&clients[served])), 1);
+        assert_eq!(server.watches(), 4 - served);
+    }
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_try_costs_two_lists_and_a_sync_when_it_is_busy_and_writes_nothing() {
+    let server = start();
+    let (holder, other) = (calm(&server).await, calm(&server).await);
+    let guard = hold(&holder).await;
+    let id = session(&other);
+    let zxid = || server.node(DIRECTORY).map(|node| (node.pzxid, node.next_sequence));
+    let (before, last) = (zxid(), last_zxid(&server));
+    let lock = mutex(&other);
+    for tries in 1..4 {
+        server.reset_counters();
+        let error = within("the answer", lock.try_lock()).await.unwrap_err();
+        assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+        let read: &[_] = if tries == 1 { &[(Op::GetData, 1)] } else { &[] };
+        let expected = [&[(Op::GetChildren, 2)], read, &[(Op::Sync, 1)]].concat();
+        assert_eq!(requests(&server, id), expected, "try {tries}: who holds it is read once");
+    }
+    server.reset_counters();
+    let error = within("the answer", mutex(&other).acquire(Duration::ZERO)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "no time is a try: {error}");
+    assert_eq!(requests(&server, id), [(Op::GetChildren, 2), (Op::Sync, 1)]);
+    assert_eq!((zxid(), last_zxid(&server)), (before, last), "a try on a busy lock is no transaction");
+    guard.release().await.unwrap();
+
+    server.reset_counters();
+    let guard = within("the answer", mutex(&other).try_lock()).await.unwrap();
+    assert_eq!(
+        requests(&server, id),
+        [(Op::Create, 1), (Op::GetChildren, 2)],
+        "a free one: look, then take it"
+    );
+    guard.release().await.unwrap();
+}
+
+fn last_zxid(server: &Server) -> i64 {
+    let mut last = 0;
+    let seen = server.wait_until_blocking(
+        |view| {
+            last = view.last_zxid();
+            true
+        },
+        SOON,
+    );
+    assert!(seen);
+    last
+}
+
+/// Where this client alone has all its places in the queue taken, it knows without asking.
+#[tokio::test]
+async fn a_try_costs_nothing_while_all_places_are_taken() {
+    let server = start();
+    let client = calm(&server).await;
+    let mutex = mutex(&client);
+    let guard = within("the grant", mutex.lock()).await.unwrap();
+    server.reset_counters();
+    let error = mutex.try_lock().await.unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+    assert_eq!(server.counters().total_requests(), 0);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_in_memory_costs_nothing() {
+    let server = start();
+    let client = calm(&server).await;
+    let mutex = mutex(&client);
+    let guard = within("the grant", mutex.lock()).await.unwrap();
+    server.reset_counters();
+    let waiters: Vec<_> = (0..100).map(|_| ByHand::new(mutex.lock()).start()).collect();
+    drop(waiters);
+    client.flush(SOON).await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(requests(&server, session(&client)), [(Op::Delete, 1)]);
+}
+
+/// A waiter that goes takes its watch along: at no end is one left behind.
+#[tokio::test]
+async fn no_watch_outlives_its_waiter() {
+    let server = start();
+    let (holder, waiter) = (calm(&server).await, calm(&server).await);
+    let guard = hold(&holder).await;
+    let held = guard.node();
+    let id = session(&waiter);
+
+    // Timed out.
+    server.reset_counters();
+    let asking = mutex(&waiter);
+    let error = timed_out(|timeout| asking.acquire(timeout)).await;
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+    waiter.flush(SOON).await.unwrap();
+    until(&server, "no watch after a timeout", |view| view.watches() == 0).await;
+    assert_eq!(server.children(DIRECTORY).len(), 1);
+
+    // Cancelled.
+    server.reset_counters();
+    let waiting = ByHand::new(mutex(&waiter).lock()).start();
+    let node = held.clone();
+    until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+    drop(waiting);
+    waiter.flush(SOON).await.unwrap();
+    until(&server, "no watch after a cancellation", |view| view.watches() == 0).await;
+    let once = [Op::Create, Op::GetChildren, Op::GetData, Op::Delete, Op::RemoveWatches].map(|op| (op, 1));
+    until(&server, "the watch's removal", move |view| {
+        view.counters().requests_of(id, Op::RemoveWatches) == 1
+    })
+    .await;
+    assert_eq!(requests(&server, id), once, "going costs the node's deletion and the watch's removal");
+
+    // Cancelled while the watch is being set.
+    let gate = server.hold_reply(Match::op(Op::GetData).session(id));
+    let waiting = ByHand::new(mutex(&waiter).lock()).start();
+    within("the watch", gate.wait_hit()).await;
+    drop(waiting);
+    gate.release();
+    waiter.flush(SOON).await.unwrap();
+    until(&server, "no watch without a waiter", |view| view.watches() == 0).await;
+
+    // Granted.
+    let next = enqueue(&server, &waiter).await;
+    guard.release().await.unwrap();
+    granted(next.attempt).await.release().await.unwrap();
+    assert_clean(&server, "after the grant").await;
+}
+
+#[tokio::test]
+async fn looking_at_the_queue_costs_one_list() {
+    let server = start();
+    let client = calm(&server).await;
+    let guard = hold(&client).await;
+    server.reset_counters();
+    assert_eq!(mutex(&client).participants().await.unwrap(), [guard.node()]);
+    assert_eq!(requests(&server, session(&client)), [(Op::GetChildren, 1)]);
+    guard.release().await.unwrap();
+}
+
+/// Between its acquire and its release a holder asks nothing of the servers but pings.
+#[tokio::test]
+async fn a_thousand_cycles_cost_two_thousand_requests() {
+    let server = start();
+    let client = calm(&server).await;
+    let mutex = mutex(&client);
+    server.reset_counters();
+    for _ in 0..1000 {
+        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+    }
+    let counters = server.counters();
+    // A list in each of the first three, and the watch of the directory.
+    assert_eq!(counters.total_requests(), 2004);
+    assert_eq!((counters.notifications(), counters.watches()), (0, 1));
+}

@@ -1,0 +1,403 @@
+//! The fair lock against an in-process server: order, places in the queue, and thousands of waiters in one
+//! process.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::error::Error;
+use std::time::Duration;
+
+use test_support::in_process::{
+    Acquired, DIRECTORY, calm, connect_for, fair, granted, hold, mutex, queue, session, start, until,
+};
+use test_support::{ByHand, SOON, within};
+use tokio::task::JoinHandle;
+use tokio_test::{assert_pending, task};
+use zookeeper_recipes::{AcquireError, Client, ErrorKind, InterProcessFairLock, LostReason, TryLockError};
+use zookeeper_test_server::{Loss, Match, Op, Server};
+
+fn lock(client: &Client) -> InterProcessFairLock {
+    fair(client)
+}
+
+/// Starts an attempt and waits until it has a node and knows whom it waits for.
+async fn waits(server: &Server, client: &Client) -> (JoinHandle<Acquired>, String) {
+    let before = queue(server);
+    let attempt = tokio::spawn(lock(client).lock());
+    let count = before.len();
+    until(server, "a node", move |view| view.children(DIRECTORY).len() > count).await;
+    let node = queue(server).into_iter().find(|node| !before.contains(node)).unwrap();
+    // A session's answers come in order: with this one the attempt has the answer to its create, and with the
+    // next that to its list, if it needs one.
+    lock(client).participants().await.unwrap();
+    lock(client).participants().await.unwrap();
+    (attempt, node)
+}
+
+async fn clean(server: &Server, clients: &[&Client]) {
+    for client in clients {
+        client.flush(SOON).await.unwrap();
+    }
+    until(server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    until(server, "the end of all watches", |view| view.watches() == 0).await;
+    let client = calm(server).await;
+    within("the lock", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+}
+
+/// One queue with the mutexes of all clients; those of one session do not watch each other.
+#[tokio::test]
+async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = hold(&a).await;
+    let (first, _) = waits(&server, &a).await;
+    let (second, node) = waits(&server, &a).await;
+    assert_eq!(server.watches(), 0, "all of one session");
+    let (third, _) = waits(&server, &b).await;
+    let id = session(&b);
+    until(&server, "a watch on another's node", move |view| view.watches_on(&node) == [id]).await;
+    let (fourth, _) = waits(&server, &b).await;
+    assert_eq!(server.watches(), 1);
+    assert_eq!(lock(&a).participants().await.unwrap(), queue(&server));
+    let mut token = holder.fencing_token();
+    holder.release().await.unwrap();
+    let mut waiting = vec![first, second, third, fourth].into_iter();
+    while let Some(attempt) = waiting.next() {
+        let guard = granted(attempt).await;
+        assert!(guard.fencing_token() > token);
+        token = guard.fencing_token();
+        assert!(waiting.as_slice().iter().all(|attempt| !attempt.is_finished()));
+        guard.release().await.unwrap();
+    }
+    clean(&server, &[&a, &b]).await;
+}
+
+/// The next of the same session has the lock with the answer to the one request that deletes the holder's
+/// node.
+#[tokio::test]
+async fn a_release_hands_over_by_the_deletion_of_its_node() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = within("the grant", lock(&a).lock()).await.unwrap();
+    let (next, node) = waits(&server, &a).await;
+    let (other, _) = waits(&server, &b).await;
+    let gate = server.hold_reply(Match::op(Op::Multi).path(holder.node()));
+    server.reset_counters();
+    drop(holder);
+    within("the deletion", gate.wait_hit()).await;
+    assert_eq!(queue(&server).len(), 2, "the holder's node is gone");
+    assert!(!next.is_finished() && !other.is_finished());
+    gate.release();
+    let guard = granted(next).await;
+    assert_eq!(guard.node(), node);
+    let counters = server.counters();
+    assert_eq!((counters.total_requests(), counters.notifications()), (1, 0), "no waiter is woken by it");
+    guard.release().await.unwrap();
+    granted(other).await.release().await.unwrap();
+    clean(&server, &[&a, &b]).await;
+}
+
+/// Where it is not known whether that request was carried out, the next in line looks.
+#[tokio::test]
+async fn a_hand_over_without_an_answer_is_looked_at() {
+    for carried_out in [true, false] {
+        let server = start();
+        let client = calm(&server).await;
+        let id = session(&client);
+        let holder = within("the grant", lock(&client).lock()).await.unwrap();
+        let (next, node) = waits(&server, &client).await;
+        let (last, _) = waits(&server, &client).await;
+        let hand_over = Match::op(Op::Multi).path(holder.node());
+        let lost = match carried_out {
+            true => server.drop_reply(hand_over, Loss::Reset),
+            false => server.drop_request(hand_over, Loss::Reset),
+        };
+        server.reset_counters();
+        within("the release", holder.release()).await.unwrap();
+        within("the loss", lost.wait_hit()).await;
+        let guard = granted(next).await;
+        assert_eq!(guard.node(), node);
+        assert!(!last.is_finished());
+        let counters = server.counters();
+        // On a busy machine the lease is in doubt before the next connection is there: then it looks twice.
+        let looks = counters.requests_of(id, Op::GetChildren);
+        assert!((1..=2).contains(&looks), "{carried_out}: {looks}");
+        assert_eq!(counters.requests_of(id, Op::Delete), 1, "{carried_out}");
+        guard.release().await.unwrap();
+        granted(last).await.release().await.unwrap();
+        clean(&server, &[&client]).await;
+    }
+}
+
+/// A lock is not handed over to one that has given up; the one behind it looks, or has inherited its place.
+#[tokio::test]
+async fn a_hand_over_to_one_that_gives_up_goes_to_the_one_behind_it() {
+    for deleted_first in [true, false] {
+        let server = start();
+        let client = calm(&server).await;
+        let holder = within("the grant", lock(&client).lock()).await.unwrap();
+        let (leaves, node) = waits(&server, &client).await;
+        let (stays, _) = waits(&server, &client).await;
+        // Its deletion is on the way, before or behind the hand-over.
+        let deletion = Match::op(Op::Delete).path(&node);
+        let hand_over = Match::op(Op::Multi).path(holder.node());
+        let gate = server.hold_request(if deleted_first { deletion } else { hand_over });
+        let release = if deleted_first {
+            leaves.abort();
+            within("the deletion", gate.wait_hit()).await;
+            tokio::spawn(holder.release())
+        } else {
+            let release = tokio::spawn(holder.release());
+            within("the hand-over", gate.wait_hit()).await;
+            leaves.abort();
+            release
+        };
+        gate.release();
+        within("the release", release).await.unwrap().unwrap();
+        granted(stays).await.release().await.unwrap();
+        clean(&server, &[&client]).await;
+    }
+}
+
+/// Who waits in memory for a node of its own session, with another session's in between, is not the next.
+#[tokio::test]
+async fn a_release_hands_nothing_over_past_another_client() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = within("the grant", lock(&a).lock()).await.unwrap();
+    let (between, node) = waits(&server, &b).await;
+    let (behind, _) = waits(&server, &a).await;
+    assert_eq!(server.watches(), 1, "of the other client");
+    let gate = server.hold_request(Match::op(Op::GetChildren).session(session(&b)));
+    server.reset_counters();
+    drop(holder);
+    // It hears that the holder has let go, and watches the one between.
+    let id = session(&a);
+    until(&server, "the watch on the one between", move |view| view.watches_on(&node) == [id]).await;
+    assert_eq!(server.counters().requests_of(id, Op::Multi), 0);
+    assert!(!behind.is_finished() && !between.is_finished());
+    gate.release();
+    let guard = granted(between).await;
+    assert!(!behind.is_finished());
+    guard.release().await.unwrap();
+    granted(behind).await.release().await.unwrap();
+    clean(&server, &[&a, &b]).await;
+}
+
+/// What is handed over is a lock that is held. When it was lost, the next in line looks at the queue.
+#[tokio::test]
+async fn a_lost_lock_is_not_handed_over() {
+    let server = start();
+    server.freeze_expiry(true);
+    let client = connect_for(&server, Duration::from_secs(4)).await;
+    let holder = within("the grant", lock(&client).lock()).await.unwrap();
+    let (next, node) = waits(&server, &client).await;
+    let gate = server.hold_request(Match::op(Op::Delete).path(holder.node()));
+    let beats = server.hold_reply(Match::op(Op::Multi).session(session(&client)).always());
+    assert_eq!(within("the loss", holder.lost()).await.reason(), LostReason::LeaseExpired);
+    // Nothing but the loss itself is against a grant: the servers answer again.
+    server.freeze_expiry(false);
+    beats.release();
+    let other = InterProcessFairLock::new(&client, "/locks/other").unwrap();
+    within("another lock", other.lock()).await.unwrap().release().await.unwrap();
+    drop(holder);
+    within("the deletion", gate.wait_hit()).await;
+    assert!(!next.is_finished(), "granted before the servers have said that the node is gone");
+    gate.release();
+    let guard = granted(next).await;
+    assert_eq!(guard.node(), node);
+    guard.release().await.unwrap();
+    clean(&server, &[&client]).await;
+}
+
+/// Those behind one that gives up go on waiting, for the one before it.
+#[tokio::test]
+async fn a_waiter_in_the_middle_gives_up() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = within("the grant", lock(&a).lock()).await.unwrap();
+    let (leaves, left) = waits(&server, &a).await;
+    let (stays, _) = waits(&server, &a).await;
+    let (foreign, _) = waits(&server, &b).await;
+    let (gone, _) = waits(&server, &a).await;
+    leaves.abort();
+    until(&server, "the deletion", move |view| !view.exists(&left)).await;
+    gone.abort();
+    a.flush(SOON).await.unwrap();
+    assert!(!stays.is_finished());
+    holder.release().await.unwrap();
+    let guard = granted(stays).await;
+    assert!(!foreign.is_finished());
+    guard.release().await.unwrap();
+    granted(foreign).await.release().await.unwrap();
+    clean(&server, &[&a, &b]).await;
+}
+
+/// Two thousand arrive together: a handful of lists and no watch; each is served, in order, for one deletion.
+#[tokio::test]
+async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
+    const WAITERS: usize = 2_000;
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (lock, id) = (lock(&client), session(&client));
+    // Of another client, so that the counters of the first session are about its waiters.
+    let holder = hold(&other).await;
+    server.reset_counters();
+    let waiting = start_together(&lock, WAITERS).await;
+    until(&server, "all nodes, and a watch on the holder's", move |view| {
+        view.children(DIRECTORY).len() == WAITERS + 1 && view.watches() == 1
+    })
+    .await;
+    let counters = server.counters();
+    assert_eq!(counters.requests_of(id, Op::Create), WAITERS as u64);
+    let lists = counters.requests_of(id, Op::GetChildren);
+    assert!(lists <= 20, "{lists} lists");
+    server.reset_counters();
+    holder.release().await.unwrap();
+    let mut token = None;
+    for attempt in waiting {
+        let guard = within("the grant", attempt).await.unwrap();
+        assert!(token < Some(guard.fencing_token()), "served out of order");
+        token = Some(guard.fencing_token());
+        drop(guard);
+    }
+    client.flush(SOON).await.unwrap();
+    let counters = server.counters();
+    assert_eq!(
+        counters.requests_of(id, Op::GetChildren),
+        1,
+        "the first looks when the other's holder has gone"
+    );
+    assert_eq!(counters.requests_of(id, Op::Multi), WAITERS as u64 - 1);
+    assert_eq!(counters.total_requests_of(id), WAITERS as u64 + 1, "a hand-over is one request");
+    assert_eq!(counters.notifications_of(id), 1);
+    clean(&server, &[&client, &other]).await;
+}
+
+/// Attempts that have all been polled once, in order.
+async fn start_together(
+    lock: &InterProcessFairLock,
+    count: usize,
+) -> Vec<task::Spawn<impl Future<Output = Acquired>>> {
+    let mut attempts: Vec<_> = (0..count).map(|_| task::spawn(lock.lock())).collect();
+    for attempt in &mut attempts {
+        assert_pending!(attempt.poll());
+    }
+    attempts
+}
+
+#[tokio::test]
+async fn more_waiters_than_allowed_are_refused() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(2).build().unwrap();
+    let holder = within("the grant", lock.lock()).await.unwrap();
+    let waiting = lock.enqueue().await.unwrap();
+    let error = within("a refusal", lock.acquire(SOON)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TooManyWaiters { max: 2, .. }) && error.is_retryable(), "{error}");
+    let error = within("a refusal", lock.enqueue()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TooManyWaiters { .. }), "{error}");
+    let error = within("a refusal", lock.try_lock()).await.unwrap_err();
+    assert!(matches!(error, TryLockError::Acquire(AcquireError::TooManyWaiters { .. })), "{error}");
+    drop(waiting);
+    client.flush(SOON).await.unwrap();
+    let waiting = lock.enqueue().await.unwrap();
+    drop((waiting, holder));
+    clean(&server, &[&client]).await;
+}
+
+#[tokio::test]
+async fn a_place_tells_its_position_and_is_kept_over_a_timeout() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = hold(&b).await;
+    let mut first = within("a place", lock(&a).enqueue()).await.unwrap();
+    let mut second = within("a place", lock(&a).enqueue()).await.unwrap();
+    assert_eq!((first.position().await.unwrap(), second.position().await.unwrap()), (1, 2));
+    let nodes = queue(&server);
+    let error = second.acquire(Duration::from_millis(1)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+    // A future that is dropped loses nothing either.
+    drop(ByHand::new(first.lock()).start());
+    assert_eq!(queue(&server), nodes);
+    holder.release().await.unwrap();
+    let guard = within("the grant", first.acquire(SOON)).await.unwrap();
+    assert_eq!(guard.node(), nodes[1]);
+    assert_eq!(second.position().await.unwrap(), 1);
+    // Its place is used up.
+    let error = first.position().await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
+    let error = within("an answer", first.lock()).await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
+    guard.release().await.unwrap();
+    let guard = within("the grant", second.lock()).await.unwrap();
+    assert_eq!(guard.node(), nodes[2]);
+    drop(guard);
+    // A free lock.
+    let mut place = within("a place", lock(&a).enqueue()).await.unwrap();
+    assert_eq!(place.position().await.unwrap(), 0);
+    within("the grant", place.acquire(Duration::ZERO)).await.unwrap().release().await.unwrap();
+    clean(&server, &[&a, &b]).await;
+}
+
+#[tokio::test]
+async fn a_place_that_is_dropped_leaves_the_queue_whether_it_was_its_turn_or_not() {
+    let server = start();
+    let client = calm(&server).await;
+    let holder = within("the grant", lock(&client).lock()).await.unwrap();
+    let waiting = within("a place", lock(&client).enqueue()).await.unwrap();
+    drop(waiting);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [holder.node()]);
+    let mut waiting = within("a place", lock(&client).enqueue()).await.unwrap();
+    holder.release().await.unwrap();
+    assert_eq!(waiting.position().await.unwrap(), 0);
+    drop(waiting);
+    clean(&server, &[&client]).await;
+}
+
+/// In the next session, at the back.
+#[tokio::test]
+async fn a_place_outlives_its_session() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = hold(&b).await;
+    let mut place = within("a place", lock(&a).enqueue()).await.unwrap();
+    let (other, _) = waits(&server, &b).await;
+    assert_eq!(place.position().await.unwrap(), 1);
+    let before = queue(&server);
+    assert!(server.expire_session(session(&a)));
+    until(&server, "another node", move |view| {
+        view.children(DIRECTORY).iter().any(|name| !before.iter().any(|node| node.ends_with(name.as_str())))
+    })
+    .await;
+    assert_eq!(within("the position", place.position()).await.unwrap(), 2);
+    holder.release().await.unwrap();
+    granted(other).await.release().await.unwrap();
+    within("the grant", place.lock()).await.unwrap().release().await.unwrap();
+    clean(&server, &[&a, &b]).await;
+}
+
+/// Waiters of an ended session start again together, and all are served.
+#[tokio::test]
+async fn waiters_survive_the_end_of_their_session() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = lock(&client);
+    let holder = within("the grant", lock.lock()).await.unwrap();
+    // Each lets go by itself: they queue again in no particular order.
+    let one = || {
+        let attempt = lock.lock();
+        tokio::spawn(
+            async move { attempt.await?.release().await.map_err(Box::<dyn Error + Send + Sync>::from) },
+        )
+    };
+    let waiting: Vec<_> = (0..50).map(|_| one()).collect();
+    until(&server, "all nodes", |view| view.children(DIRECTORY).len() == 51).await;
+    assert!(server.expire_session(session(&client)));
+    for served in waiting {
+        within("a grant and a release", served).await.unwrap().unwrap();
+    }
+    assert!(!holder.is_held());
+    drop(holder);
+    clean(&server, &[&client]).await;
+}

@@ -1,0 +1,201 @@
+//! Which tokens a resource has to refuse, and what the documentation tells it to compare.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use proptest::prelude::*;
+use rusqlite::{Connection, params};
+use test_support::in_process::read_write::{lock, read, write};
+use test_support::in_process::{DIRECTORY, connect, session, start, until};
+use test_support::within;
+use zookeeper_recipes::{
+    AnyGuard, Client, FenceGate, FencingToken, InterProcessLock, InterProcessMutex, ReadToken, Token,
+};
+use zookeeper_test_server::{Direction, Match, Op, Server};
+
+/// Its process is paused, and its session ends without its hearing of it.
+async fn pause_for_long(server: &Server, client: &Client) {
+    let id = session(client);
+    let nodes = server.children(DIRECTORY).len();
+    server.stall(id, Direction::Both);
+    server.expire_session(id);
+    until(server, "the end of its node", move |view| view.children(DIRECTORY).len() < nodes).await;
+}
+
+#[tokio::test]
+async fn a_paused_reader_is_refused_after_an_upgraded_writer() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let gate = FenceGate::new();
+    let (one, two) = (read(&a).await, read(&b).await);
+    gate.admit(one.fencing_token()).unwrap();
+    gate.admit(two.fencing_token()).unwrap();
+    pause_for_long(&server, &b).await;
+    let writer = within("the upgrade", one.try_upgrade()).await.unwrap();
+    gate.admit(writer.fencing_token()).unwrap();
+    let refused = gate.admit(two.fencing_token()).unwrap_err();
+    assert_eq!(refused.token(), Token::Read(two.fencing_token()));
+    assert_eq!(refused.highest(), Token::Write(writer.fencing_token()));
+}
+
+#[tokio::test]
+async fn a_paused_writer_is_refused_beside_a_later_reader() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let gate = FenceGate::new();
+    let writer = write(&a).await;
+    gate.admit(writer.fencing_token()).unwrap();
+    pause_for_long(&server, &a).await;
+    let reader = read(&b).await;
+    gate.admit(reader.fencing_token()).unwrap();
+    let refused = gate.admit(writer.fencing_token()).unwrap_err();
+    assert_eq!(refused.highest(), Token::Read(reader.fencing_token()));
+    gate.admit(reader.fencing_token()).unwrap();
+}
+
+/// Each grant to write has a token of its own, above those of all contenders before.
+#[tokio::test]
+async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
+    let server = start();
+    let (a, b, c, d) =
+        (connect(&server).await, connect(&server).await, connect(&server).await, connect(&server).await);
+    let gate = FenceGate::new();
+    let reader = read(&a).await;
+    let later = read(&b).await;
+    assert!(later.fencing_token() > reader.fencing_token());
+    gate.admit(reader.fencing_token()).unwrap();
+    gate.admit(later.fencing_token()).unwrap();
+    let before = server.children(DIRECTORY).len();
+    let next = tokio::spawn(lock(&c).write_lock().lock());
+    until(&server, "the writer", move |view| view.children(DIRECTORY).len() == before + 1).await;
+    let last = tokio::spawn(lock(&d).read_lock().lock());
+    until(&server, "the reader behind it", move |view| view.children(DIRECTORY).len() == before + 2).await;
+    later.release().await.unwrap();
+
+    let first = within("the upgrade", reader.try_upgrade()).await.unwrap();
+    let (token, counter) = (first.fencing_token(), first.fencing_token().counter());
+    gate.admit(token).unwrap();
+    assert_eq!(counter, 1);
+    // A downgrade keeps it; the next upgrade is another grant.
+    let reader = within("the downgrade", first.downgrade()).await.unwrap();
+    assert_eq!(reader.fencing_token(), ReadToken::from_parts(token.zxid(), token.counter()));
+    gate.admit(reader.fencing_token()).unwrap();
+    let second = within("the upgrade", reader.try_upgrade()).await.unwrap();
+    assert!(second.fencing_token() > token);
+    gate.admit(second.fencing_token()).unwrap();
+    assert!(gate.admit(token).is_err());
+    second.release().await.unwrap();
+
+    let next = within("the writer", next).await.unwrap().unwrap();
+    gate.admit(next.fencing_token()).unwrap();
+    next.release().await.unwrap();
+    let last = within("the reader", last).await.unwrap().unwrap();
+    gate.admit(last.fencing_token()).unwrap();
+}
+
+/// The writer that it is to be below gives up before it can be asked for: those behind it have been waiting
+/// as well.
+#[tokio::test]
+async fn an_upgraded_writer_is_below_a_reader_whose_writer_has_gone() {
+    let server = start();
+    let (a, b, c) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let resource = FenceGate::new();
+    let reader = read(&a).await;
+    let gone = tokio::spawn(lock(&b).write_lock().lock());
+    until(&server, "the writer", |view| view.children(DIRECTORY).len() == 2).await;
+    let last = tokio::spawn(lock(&c).read_lock().lock());
+    until(&server, "the reader behind it", |view| view.children(DIRECTORY).len() == 3).await;
+    let question = server.hold_request(Match::op(Op::Exists).session(session(&a)));
+    let upgrade = tokio::spawn(reader.try_upgrade());
+    within("the question when it came", question.wait_hit()).await;
+    gone.abort();
+    until(&server, "the end of the writer", |view| view.children(DIRECTORY).len() == 3).await;
+    question.release();
+    let writer = within("the upgrade", upgrade).await.unwrap().unwrap();
+    resource.admit(writer.fencing_token()).unwrap();
+    writer.release().await.unwrap();
+    let last = within("the reader", last).await.unwrap().unwrap();
+    resource.admit(last.fencing_token()).unwrap();
+}
+
+/// What kind of token a guard has stays with it on its way through `dyn`.
+#[tokio::test]
+async fn a_token_says_whether_it_is_a_readers() {
+    let server = start();
+    let client = connect(&server).await;
+    let reader = read(&client).await;
+    let token = reader.fencing_token();
+    assert_eq!(AnyGuard::from(reader).fencing_token(), Token::Read(token));
+    let writer = write(&client).await;
+    let shared = writer.reenter_as_reader().unwrap();
+    let numbers = |token: Token| (token.zxid(), token.counter());
+    assert_eq!(numbers(shared.fencing_token().into()), numbers(writer.fencing_token().into()));
+    assert_eq!(
+        AnyGuard::from(shared).fencing_token(),
+        Token::Read(ReadToken::from_parts(writer.fencing_token().zxid(), 0))
+    );
+    assert_eq!(AnyGuard::from(writer).fencing_token().counter(), 0);
+    let mutex = InterProcessMutex::new(&client, "/locks/other").unwrap();
+    let locks: [(Box<dyn InterProcessLock>, bool); 3] = [
+        (Box::new(lock(&client).read_lock()), true),
+        (Box::new(lock(&client).write_lock()), false),
+        (Box::new(mutex), false),
+    ];
+    for (lock, reads) in locks {
+        let guard = within("the grant", lock.lock()).await.unwrap();
+        let again = guard.reenter().unwrap();
+        assert_eq!(matches!(guard.fencing_token(), Token::Read(_)), reads, "{lock:?}");
+        assert_eq!(again.fencing_token(), guard.fencing_token());
+        drop(again);
+        guard.release().await.unwrap();
+    }
+}
+
+/// The statements of the documentation: the table, a writer's and a reader's.
+fn statements() -> [String; 3] {
+    let source = include_str!("../../src/fence.rs").replace("\n/// ", "\n").replace("\n///\n", "\n\n");
+    let sql = source.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
+    let sql: String =
+        sql.lines().filter(|line| !line.starts_with("--")).map(|line| format!("{line}\n")).collect();
+    let all: Vec<String> =
+        sql.split_terminator(';').map(|sql| sql.trim().to_owned()).filter(|sql| !sql.is_empty()).collect();
+    all.try_into().unwrap()
+}
+
+/// A token of a writer or of a reader; few numbers, so that they meet.
+fn token() -> impl Strategy<Value = Token> {
+    (any::<bool>(), 1..4_i64, 0..3_u64).prop_map(|(reads, zxid, counter)| {
+        if reads {
+            Token::Read(ReadToken::from_parts(zxid, counter))
+        } else {
+            Token::Write(FencingToken::from_parts(zxid, counter))
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The rule: no contender after a later writer, no writer after a later reader.
+    #[test]
+    fn the_gate_and_the_sql_of_its_documentation_refuse_the_same(tokens in prop::collection::vec(token(), 1..12)) {
+        let [table, writer, reader] = statements();
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(&table).unwrap();
+        db.execute("INSERT INTO stock (sku, remaining) VALUES ('sku-42', 1)", []).unwrap();
+        let gate = FenceGate::new();
+        let mut passed: Vec<Token> = Vec::new();
+        for token in tokens {
+            let numbers = |token: &Token| (token.zxid(), token.counter());
+            let is_writer = |token: &Token| matches!(token, Token::Write(_));
+            let mut before = passed.iter().filter(|other| is_writer(other) || is_writer(&token));
+            let rule = before.all(|other| numbers(other) <= numbers(&token));
+            prop_assert_eq!(gate.admit(token).is_ok(), rule, "{:?} after {:?}", token, passed);
+            let statement = if is_writer(&token) { &writer } else { &reader };
+            let counter = i64::try_from(token.counter()).unwrap();
+            let changed = db.execute(statement, params!["sku-42", token.zxid(), counter]).unwrap();
+            prop_assert_eq!(changed == 1, rule, "{:?} after {:?}", token, passed);
+            if rule {
+                passed.push(token);
+            }
+        }
+    }
+}

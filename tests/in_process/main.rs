@@ -1,0 +1,27 @@
+//! The recipes on a server in this process, at the moments that a test needs. A binary for all of them: most of their
+//! time they wait, so that many run at once.
+
+mod atomic_long;
+mod cancellation;
+mod connect_errors;
+mod conversions;
+mod cost;
+mod fair_lock;
+mod fencing;
+mod handoff;
+mod leader;
+mod lease;
+mod lending;
+mod multi_lock;
+mod read_write_lock;
+mod regressions;
+mod rules;
+mod semaphore;
+mod services;
+mod short_outages;
+mod sticky;
+mod sticky_readers;
+mod storm;
+mod succession;
+mod unseen;
+mod who;

@@ -1,0 +1,102 @@
+//! Downgrades and upgrades with Curator in the queue.
+
+use test_support::peers::CuratorPeer;
+use test_support::{shared_standalone, unique_path};
+use zookeeper_recipes::{ConversionFailure, InterProcessReadWriteLock, ReadToken, TryLockError};
+
+use crate::curator::java::puppet;
+use crate::outside::{children, watches_only};
+use crate::{Outcome, block_on, connect};
+
+/// CURATOR-621. Until 5.5 the read node gets a number of its own, behind the writers that wait; when the
+/// write node goes they are first.
+pub(crate) fn curators_own_downgrade(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let mut curator = puppet(peer, &servers)?;
+    let path = unique_path("downgrade");
+    curator.ask("a", &format!("acquire write {path}"), "holds")?;
+    let first = block_on(children(&servers, &path))?.pop_first().ok_or("no node")?;
+    curator.tell("b", &format!("acquire write {path}"))?;
+    watches_only(&servers, &curator.session()?, &path, &format!("{path}/{first}"))?;
+    curator.ask("a", &format!("acquire read {path}"), "holds")?;
+    let reader = block_on(children(&servers, &path))?
+        .into_iter()
+        .find(|node| node.contains("__READ__"))
+        .ok_or("no reader")?;
+    curator.ask("a", &format!("release write {path}"), "released")?;
+    if has_the_bug(peer) {
+        curator.answers("b", "holds")?;
+        curator.ask("a", &format!("holds read {path}"), "holds")?;
+        curator.ask("a", &format!("release read {path}"), "released")
+    } else {
+        watches_only(&servers, &curator.session()?, &path, &format!("{path}/{reader}"))?;
+        assert!(!curator.has_said("b"), "the writer came in");
+        curator.ask("a", &format!("release read {path}"), "released")?;
+        curator.answers("b", "holds")
+    }
+}
+
+/// Whether it is a Curator before 5.5.
+fn has_the_bug(peer: &CuratorPeer) -> bool {
+    let Some(version) = &peer.version else { return false };
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) < (Some(5), Some(5))
+}
+
+/// The same with our writer: one transaction puts the read node where the write node was.
+pub(crate) fn our_downgrade(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let mut curator = puppet(peer, &servers)?;
+    let path = unique_path("downgrade");
+    block_on(async {
+        let client = connect(&servers).await?;
+        let lock = InterProcessReadWriteLock::new(&client, &path)?;
+        let writer = lock.write_lock().lock().await?;
+        curator.tell("b", &format!("acquire write {path}"))?;
+        watches_only(&servers, &curator.session()?, &path, &writer.node())?;
+        let token = writer.fencing_token();
+        let reader = writer.downgrade().await?;
+        // It has woken, looked who is ahead, and waits again.
+        watches_only(&servers, &curator.session()?, &path, &reader.node())?;
+        assert!(!curator.has_said("b"), "the writer came in");
+        assert!(reader.is_held());
+        assert_eq!(reader.fencing_token(), ReadToken::from_parts(token.zxid(), token.counter()));
+        // In order of arrival, so a reader is behind the writer; our own too.
+        curator.ask("c", &format!("try read {path}"), "may not")?;
+        let ours = lock.read_lock().try_lock().await;
+        assert!(matches!(ours, Err(TryLockError::WouldBlock { .. })), "{ours:?}");
+        reader.release().await?;
+        curator.answers("b", "holds")?;
+        curator.ask("b", &format!("release write {path}"), "released")?;
+        Ok(client.close().await?)
+    })
+}
+
+/// Curator's reader and our upgrade: whichever is first.
+pub(crate) fn our_upgrade(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let mut curator = puppet(peer, &servers)?;
+    let path = unique_path("upgrade");
+    block_on(async {
+        let client = connect(&servers).await?;
+        let lock = InterProcessReadWriteLock::new(&client, &path)?;
+        let reader = lock.read_lock().lock().await?;
+        curator.ask("a", &format!("acquire read {path}"), "holds")?;
+        let refused = reader.try_upgrade().await.err().ok_or("it became a writer beside a reader")?;
+        assert!(matches!(refused.reason(), ConversionFailure::Contended), "{refused:?}");
+        let reader = refused.into_guard();
+        assert!(reader.is_held());
+        curator.ask("a", &format!("release read {path}"), "released")?;
+        // A writer that waits for us goes on waiting, and the reader behind it too.
+        curator.tell("b", &format!("acquire write {path}"))?;
+        watches_only(&servers, &curator.session()?, &path, &reader.node())?;
+        let writer = reader.try_upgrade().await?;
+        curator.ask("a", &format!("try read {path}"), "may not")?;
+        watches_only(&servers, &curator.session()?, &path, &writer.node())?;
+        assert!(!curator.has_said("b"), "the other writer came in");
+        writer.release().await?;
+        curator.answers("b", "holds")?;
+        curator.ask("b", &format!("release write {path}"), "released")?;
+        Ok(client.close().await?)
+    })
+}

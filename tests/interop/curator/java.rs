@@ -1,0 +1,95 @@
+//! The Java programs beside this file.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tempfile::TempDir;
+use test_support::ZooKeeper;
+use test_support::peers::CuratorPeer;
+
+use crate::Failure;
+use crate::pairing::Side;
+use crate::puppet::Puppet;
+use crate::worker::{Task, points};
+
+/// Curator's side of a pairing.
+pub(crate) fn workers(
+    peer: &CuratorPeer,
+    recipe: &'static str,
+    crews: &'static [&'static str],
+) -> Result<Side, Failure> {
+    let programs = Programs::compiled(peer)?;
+    let start = move |task: &Task| {
+        let mut command = programs.run("Workers");
+        command.args(task.args());
+        Ok(command)
+    };
+    Ok(Side { name: "java", recipe, crews, start: Box::new(start), points: points(recipe) })
+}
+
+/// Curator's locks, to be moved step by step.
+pub(crate) fn puppet(peer: &CuratorPeer, servers: &ZooKeeper) -> Result<Puppet, Failure> {
+    let programs = Programs::compiled(peer)?;
+    let mut command = programs.run("Puppet");
+    command.arg(servers.connect_string());
+    Puppet::start(command, programs)
+}
+
+/// One of the programs, to be started any number of times.
+#[derive(Debug)]
+pub(crate) struct Program {
+    programs: Arc<Programs>,
+    main: &'static str,
+}
+
+impl Program {
+    pub(crate) fn compiled(peer: &CuratorPeer, main: &'static str) -> Result<Self, Failure> {
+        Ok(Self { programs: Programs::compiled(peer)?, main })
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        self.programs.run(self.main)
+    }
+}
+
+/// The programs, compiled. They go with the last trial that uses them.
+#[derive(Debug)]
+struct Programs {
+    peer: CuratorPeer,
+    classes: TempDir,
+}
+
+impl Programs {
+    fn compiled(peer: &CuratorPeer) -> Result<Arc<Self>, Failure> {
+        static LATEST: Mutex<Weak<Programs>> = Mutex::new(Weak::new());
+        let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(programs) = latest.upgrade() {
+            return Ok(programs);
+        }
+        let classes = tempfile::Builder::new().prefix("interop-").tempdir()?;
+        let mut javac = peer.compiler();
+        javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes.path());
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/curator");
+        javac.args(
+            ["Workers.java", "Semaphores.java", "Leaders.java", "Puppet.java", "Counters.java"]
+                .map(|name| sources.join(name)),
+        );
+        let output = javac.output()?;
+        if !output.status.success() {
+            return Err(format!("javac: {}", String::from_utf8_lossy(&output.stderr)).into());
+        }
+        let programs = Arc::new(Self { peer: peer.clone(), classes });
+        *latest = Arc::downgrade(&programs);
+        Ok(programs)
+    }
+
+    /// A small machine that starts quickly.
+    fn run(&self, main: &str) -> Command {
+        let mut command = Command::new(&self.peer.java);
+        command.args(["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]);
+        command.args(["-Djava.net.preferIPv4Stack=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]);
+        command.args(["-cp", &format!("{}:{}", self.classes.path().display(), self.peer.classpath), main]);
+        command
+    }
+}

@@ -1,0 +1,112 @@
+//! One election of Curator's participants and ours, step by step.
+
+use test_support::peers::CuratorPeer;
+use test_support::{SOON, ZooKeeper, shared_standalone, unique_path};
+use tokio::sync::oneshot;
+use zookeeper_recipes::{LeaderLatch, LeaderSelector, Participant};
+
+use crate::curator::java::puppet;
+use crate::outside::children;
+use crate::{Failure, Outcome, block_on, connect};
+
+/// As the Java program shows them.
+fn shown(participants: &[Participant]) -> String {
+    let ids =
+        participants.iter().map(|one| format!("{}{}", one.id(), if one.is_leader() { "*" } else { "" }));
+    ids.collect::<Vec<_>>().join(" ")
+}
+
+/// Waits for what is sure to come.
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
+    tokio::time::timeout(SOON, future).await.map_err(|_| format!("no {what}").into())
+}
+
+/// Waits until so many take part.
+async fn joined(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
+    soon("participants", async {
+        while children(servers, path).await?.len() != wanted {}
+        Ok::<_, Failure>(())
+    })
+    .await?
+}
+
+/// Java, ours, Java: each leads when the one before it leaves, and all see the same.
+pub(crate) fn latches(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let mut curator = puppet(peer, &servers)?;
+    let path = unique_path("election");
+    block_on(async {
+        let client = connect(&servers).await?;
+        curator.ask("a", &format!("leader start latch {path} java-1"), "started")?;
+        curator.ask("a", "leader await java-1", "leads")?;
+        let latch = LeaderLatch::builder(&client, &path).id("rust").start()?;
+        joined(&servers, &path, 2).await?;
+        curator.ask("b", &format!("leader start latch {path} java-2"), "started")?;
+        joined(&servers, &path, 3).await?;
+        assert_eq!(shown(&latch.participants().await?), "java-1* rust java-2");
+        curator.ask("a", "leader participants java-1", "java-1* rust java-2")?;
+        assert_eq!(latch.leader().await?.ok_or("no leader")?.id(), "java-1");
+        assert!(!latch.has_leadership());
+
+        curator.ask("a", "leader close java-1", "closed")?;
+        let leadership = soon("leadership", latch.leadership()).await??;
+        curator.ask("b", "leader leader java-2", "rust")?;
+        curator.ask("b", "leader has java-2", "follows")?;
+        assert_eq!(shown(&latch.participants().await?), "rust* java-2");
+
+        latch.close().await?;
+        assert!(!leadership.is_held());
+        curator.ask("b", "leader await java-2", "leads")?;
+        assert_eq!(latch.leader().await?.ok_or("no leader")?.id(), "java-2");
+        curator.ask("b", "leader close java-2", "closed")?;
+        client.close().await?;
+        assert!(children(&servers, &path).await?.is_empty(), "nodes are left");
+        Ok(())
+    })
+}
+
+/// The same of selectors.
+pub(crate) fn selectors(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let mut curator = puppet(peer, &servers)?;
+    let path = unique_path("election");
+    block_on(async {
+        let client = connect(&servers).await?;
+        curator.ask("a", &format!("leader start selector {path} java-1"), "started")?;
+        curator.ask("a", "leader await java-1", "leads")?;
+        let selector = LeaderSelector::builder(&client, &path).id("rust").build()?;
+        let (begin, begun) = oneshot::channel();
+        let (end, ended) = oneshot::channel::<()>();
+        let mut once = Some((begin, ended));
+        let leading = tokio::spawn(selector.lead(move |term| {
+            let once = once.take();
+            async move {
+                if let Some((begin, ended)) = once {
+                    let _ = begin.send(term);
+                    let _ = ended.await;
+                }
+            }
+        }));
+        joined(&servers, &path, 2).await?;
+        curator.ask("b", &format!("leader start selector {path} java-2"), "started")?;
+        joined(&servers, &path, 3).await?;
+        assert_eq!(shown(&selector.participants().await?), "java-1* rust java-2");
+        curator.ask("a", "leader participants java-1", "java-1* rust java-2")?;
+        assert!(!selector.has_leadership());
+
+        curator.ask("a", "leader close java-1", "closed")?;
+        soon("leadership", begun).await??;
+        assert!(selector.has_leadership());
+        curator.ask("b", "leader leader java-2", "rust")?;
+        curator.ask("b", "leader has java-2", "follows")?;
+
+        let _ = end.send(());
+        soon("end of the work", leading).await???;
+        curator.ask("b", "leader await java-2", "leads")?;
+        assert_eq!(selector.leader().await?.ok_or("no leader")?.id(), "java-2");
+        curator.ask("b", "leader close java-2", "closed")?;
+        joined(&servers, &path, 0).await?;
+        client.close().await?;
+        Ok(())
+    })
+}

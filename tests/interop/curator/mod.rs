@@ -1,0 +1,53 @@
+//! Our locks and Curator's on the same path, in processes of their own, some of which are killed.
+
+mod conversions;
+pub(crate) mod counters;
+mod java;
+mod leaders;
+mod members;
+mod mixed;
+mod pairings;
+mod revocation;
+mod semaphores;
+
+use test_support::Suite;
+use test_support::peers::{self, CuratorPeer};
+
+use crate::Outcome;
+
+/// Adds the trials, the longest first.
+pub(crate) fn add_all(suite: &mut Suite) {
+    let mut add = |name: &str, trial: fn(&CuratorPeer) -> Outcome| {
+        // And servers to meet on.
+        let peer = peers::zookeeper().and_then(|_| peers::curator());
+        suite.add_needing("zookeeper", &format!("curator::{name}"), peer, move |peer| trial(&peer));
+    };
+    add("pairings::read_write_locks", pairings::read_write_locks);
+    add("pairings::fair_locks_and_mutexes", pairings::fair_locks_and_mutexes);
+    add("pairings::mutexes", pairings::mutexes);
+    add("pairings::multi_locks", pairings::multi_locks);
+    add("pairings::multi_locks_and_mutexes", pairings::multi_locks_and_mutexes);
+    add("counters::numbers_and_sums", counters::numbers_and_sums);
+    add("semaphores::mutexes", semaphores::mutexes);
+    add("semaphores::permits", semaphores::permits);
+    add("semaphores::many_permits", semaphores::many_permits);
+    add("semaphores::limits_that_change", semaphores::limits_that_change);
+    add("semaphores::first_come_first_served", semaphores::first_come_first_served);
+    add("semaphores::several_at_once", semaphores::several_at_once);
+    add("semaphores::either_sets_the_limit", semaphores::either_sets_the_limit);
+    add("leaders::latches_in_one_election", leaders::latches);
+    add("leaders::selectors_in_one_election", leaders::selectors);
+    add("conversions::curators_own_downgrade", conversions::curators_own_downgrade);
+    add("conversions::our_downgrade_lets_no_writer_in", conversions::our_downgrade);
+    add("conversions::our_upgrade_is_alone", conversions::our_upgrade);
+    add("revocation::curators_revoker_reaches_our_guards", revocation::curators_revoker_reaches_our_guards);
+    add(
+        "revocation::our_request_reaches_curators_listeners",
+        revocation::our_request_reaches_curators_listeners,
+    );
+    add("members::one_group", members::one_group);
+    add("mixed::a_mutex_among_read_write_nodes", mixed::mutex_among_read_write_nodes);
+    add("mixed::a_read_write_lock_among_mutex_nodes", mixed::read_write_lock_among_mutex_nodes);
+    add("mixed::kazoos_dialect_among_curators_nodes", mixed::kazoos_dialect_among_curators_nodes);
+    suite.add("checker", "counters::the_check_sees_what_is_wrong", counters::the_check_sees_what_is_wrong);
+}

@@ -1,0 +1,60 @@
+//! Asking for a lock back, across languages.
+
+use test_support::peers::CuratorPeer;
+use test_support::{shared_standalone, unique_path, within};
+use tokio_test::{assert_pending, task};
+use zookeeper_recipes::{AnyGuard, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock};
+
+use crate::curator::java::puppet;
+use crate::outside::children;
+use crate::{Outcome, block_on, connect};
+
+pub(crate) fn curators_revoker_reaches_our_guards(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let mut curator = puppet(peer, &servers)?;
+    let (mutex, fair, read_write) = (unique_path("revoked"), unique_path("revoked"), unique_path("revoked"));
+    block_on(async {
+        let client = connect(&servers).await?;
+        let read_write = InterProcessReadWriteLock::new(&client, &read_write)?;
+        let guards: [AnyGuard; 4] = [
+            InterProcessMutex::new(&client, &mutex)?.lock().await?.into(),
+            InterProcessFairLock::new(&client, &fair)?.lock().await?.into(),
+            read_write.write_lock().lock().await?.downgrade().await?.into(),
+            read_write.read_lock().lock().await?.into(),
+        ];
+        for guard in guards {
+            let mut revoked = task::spawn(guard.revoked());
+            assert_pending!(revoked.poll());
+            curator.ask("t", &format!("revoke {}", guard.node()), "asked")?;
+            within("the request", revoked).await;
+            // One that begins to listen only now hears of it too, and nothing happens by itself.
+            within("the request, again", guard.revoked()).await;
+            assert!(guard.is_held());
+            guard.release().await?;
+        }
+        let writer = read_write.write_lock().lock().await?;
+        curator.ask("t", &format!("revoke {}", writer.node()), "asked")?;
+        within("the request", writer.revoked()).await;
+        writer.release().await?;
+        Ok(client.close().await?)
+    })
+}
+
+pub(crate) fn our_request_reaches_curators_listeners(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let mut curator = puppet(peer, &servers)?;
+    block_on(async {
+        let client = connect(&servers).await?;
+        for kind in ["mutex", "read", "write"] {
+            let path = unique_path("revoked");
+            curator.ask("t", &format!("listen {kind} {path}"), "listens")?;
+            curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
+            let node = children(&servers, &path).await?.pop_first().ok_or("no node")?;
+            assert!(!curator.has_said("t-listener"), "before it was asked");
+            client.attempt_revoke(&format!("{path}/{node}").parse()?).await?;
+            curator.answers("t-listener", "asked back")?;
+            curator.ask("t", &format!("release {kind} {path}"), "released")?;
+        }
+        Ok(client.close().await?)
+    })
+}

@@ -1,0 +1,265 @@
+//! Semaphores of both sides with one limit: contending for as long as it takes, and step by step.
+
+use test_support::peers::CuratorPeer;
+use test_support::{SOON, ZooKeeper, shared_standalone, unique_path, within};
+use zookeeper_recipes::{InterProcessSemaphore, TryLockError};
+
+use crate::curator::java::{puppet, workers};
+use crate::journal::records;
+use crate::outside::children;
+use crate::pairing::{Extent, Finished, Plan, Run, run, run_and};
+use crate::{Outcome, block_on, connect, rust};
+
+/// Twelve kills on either side of each pairing, of which there are four.
+const SOME: Extent = Extent { grants: 800, holders: 8, bystanders: 4 };
+
+/// A semaphore with one permit is a mutex, of both sides, and of Java's InterProcessSemaphoreMutex.
+pub(crate) fn mutexes(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let sides =
+        [rust("semaphore-mutex", &["xxx", "xxx", "xx"]), workers(peer, "semaphore-mutex", &["xsx", "xxs"])?];
+    run(&servers, "semaphore-mutexes", &sides, SOME)?.fulfils(&sides, SOME)
+}
+
+pub(crate) fn permits(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let sides = [rust("permits-5", &["111", "111", "11"]), workers(peer, "permits-5", &["111", "111"])?];
+    let finished = run_and(&servers, "permits", &sides, SOME, &mut Fixed(5))?;
+    are_together(&finished)?;
+    finished.fulfils(&sides, SOME)
+}
+
+/// Curator's take one permit after the other and keep what they have while they wait for more.
+pub(crate) fn many_permits(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let sides = [rust("permits-6", &["123", "113", "11"]), workers(peer, "permits-6", &["12", "13"])?];
+    let finished = run_and(&servers, "many-permits", &sides, SOME, &mut Fixed(6))?;
+    are_together(&finished)?;
+    finished.fulfils(&sides, SOME)
+}
+
+/// Both sides set the limit, in turn, and all go by it.
+pub(crate) fn limits_that_change(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let sides =
+        [rust("live-permits-4", &["112", "111", "11"]), workers(peer, "live-permits-4", &["111", "112"])?];
+    let mut plan = Changing { limits: &[4, 2, 6, 3, 7, 2, 5, 4], next: 0 };
+    let finished = run_and(&servers, "limits", &sides, SOME, &mut plan)?;
+    assert!(plan.next > 6, "{plan:?}");
+    are_together(&finished)?;
+    finished.fulfils(&sides, SOME)
+}
+
+/// More than one inside, often enough to show that they can be.
+fn are_together(finished: &Finished) -> Outcome {
+    let (together, total) = (finished.findings.together, finished.findings.total());
+    // On a busy machine requests take longer than holds.
+    if together > total / 20 {
+        return Ok(());
+    }
+    Err(format!("{together} of {total} holds were together with others").into())
+}
+
+/// A limit that stays.
+#[derive(Debug)]
+struct Fixed(u32);
+
+impl Plan for Fixed {
+    fn begin(&mut self, run: &mut Run<'_>) -> Outcome {
+        run.note(&format!("limit {}", self.0))
+    }
+}
+
+/// Limits that are set one after the other, the first of which is the one to begin with.
+#[derive(Debug)]
+struct Changing {
+    limits: &'static [u32],
+    next: usize,
+}
+
+impl Plan for Changing {
+    fn begin(&mut self, run: &mut Run<'_>) -> Outcome {
+        self.next = 1;
+        run.note(&format!("limit {}", self.limits[0]))
+    }
+
+    fn between(&mut self, run: &mut Run<'_>, kills: usize) -> Outcome {
+        if kills % 3 != 0 {
+            return Ok(());
+        }
+        let limit = self.limits[self.next % self.limits.len()];
+        let (side, crew) = (self.next % 2, self.next / 2 % 2);
+        self.next += 1;
+        // One that is just starting must not miss it.
+        let all = run.names();
+        for java in &all[1] {
+            run.until(&format!("{java} to know a limit"), |new| sees(new, java).is_some())?;
+        }
+        run.note(&format!("may {limit}"))?;
+        let set = format!("set {} {limit}", all[side][crew]);
+        // The same process may have set the same limit before.
+        let (before, mut now) = (count(run.journal()?, &set), 0);
+        run.tell(side, crew, &format!("limit {limit}"))?;
+        run.until(&set, |new| {
+            now += count(new, &set);
+            now > before
+        })?;
+        // Ours read it whenever they look for room; Curator's are told, sooner or later.
+        for java in &all[1] {
+            run.until(&format!("{java} to know {limit}"), |new| sees(new, java) == Some(&limit.to_string()))?;
+        }
+        run.note(&format!("limit {limit}"))
+    }
+}
+
+/// The limit that a process of Curator's goes by.
+fn sees<'a>(journal: &'a str, process: &str) -> Option<&'a str> {
+    records(journal)
+        .filter_map(|record| record.strip_prefix("sees ")?.strip_prefix(process)?.strip_prefix(' '))
+        .last()
+}
+
+fn count(journal: &str, record: &str) -> usize {
+    records(journal).filter(|other| *other == record).count()
+}
+
+/// Waits until so many stand in the queue.
+async fn queued(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
+    count_below(servers, &format!("{path}/locks"), wanted).await
+}
+
+/// Waits until so many permits are held, or are about to be by the first of Curator's in the queue.
+async fn leased(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
+    count_below(servers, &format!("{path}/leases"), wanted).await
+}
+
+async fn count_below(servers: &ZooKeeper, directory: &str, wanted: usize) -> Outcome {
+    let (start, mut found) = (std::time::Instant::now(), children(servers, directory).await?);
+    while found.len() != wanted {
+        if start.elapsed() > SOON {
+            return Err(format!("never {wanted} in {directory}: {found:?}").into());
+        }
+        found = children(servers, directory).await?;
+    }
+    Ok(())
+}
+
+/// One queue: whoever comes first is served first, of either side.
+pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let mut curator = puppet(peer, &servers)?;
+    let path = unique_path("semaphore");
+    block_on(async {
+        let (client, other) = (connect(&servers).await?, connect(&servers).await?);
+        let semaphore = InterProcessSemaphore::new(&client, &path, 2)?;
+        let others = InterProcessSemaphore::new(&other, &path, 2)?;
+        curator.ask("a", &format!("semaphore acquire {path} 2 1"), "holds")?;
+        let ours = semaphore.acquire(SOON).await?;
+        curator.ask("a2", &format!("semaphore try {path} 2 1"), "may not")?;
+        assert!(matches!(semaphore.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+        assert_eq!(semaphore.available_permits().await?, 0);
+        // One after the other, so that each is in the queue before the next comes.
+        curator.tell("b", &format!("semaphore acquire {path} 2 1"))?;
+        queued(&servers, &path, 1).await?;
+        let second = tokio::spawn(semaphore.acquire(SOON));
+        queued(&servers, &path, 2).await?;
+        curator.tell("c", &format!("semaphore acquire {path} 2 1"))?;
+        queued(&servers, &path, 3).await?;
+        let fourth = tokio::spawn(others.acquire(SOON));
+        queued(&servers, &path, 4).await?;
+        // The first of Curator's has made its lease already.
+        leased(&servers, &path, 3).await?;
+        assert!(!curator.has_said("b") && !second.is_finished());
+        ours.release().await?;
+        curator.answers("b", "holds")?;
+        queued(&servers, &path, 3).await?;
+        assert!(!second.is_finished() && !curator.has_said("c") && !fourth.is_finished());
+        curator.ask("a", &format!("semaphore release {path}"), "released")?;
+        let second = within("our first waiter", second).await??;
+        assert!(!curator.has_said("c") && !fourth.is_finished());
+        curator.ask("b", &format!("semaphore release {path}"), "released")?;
+        curator.answers("c", "holds")?;
+        assert!(!fourth.is_finished());
+        second.release().await?;
+        let fourth = within("our second waiter", fourth).await??;
+        curator.ask("c", &format!("semaphore release {path}"), "released")?;
+        fourth.release().await?;
+        leased(&servers, &path, 0).await?;
+        queued(&servers, &path, 0).await?;
+        client.close().await?;
+        Ok(other.close().await?)
+    })
+}
+
+/// Several permits at once: ours come together, and we keep none while we wait for the others. Curator's
+/// that wait have some; ours count them.
+pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let mut curator = puppet(peer, &servers)?;
+    let path = unique_path("semaphore");
+    block_on(async {
+        let client = connect(&servers).await?;
+        let semaphore = InterProcessSemaphore::new(&client, &path, 4)?;
+        curator.ask("a", &format!("semaphore acquire {path} 4 2"), "holds")?;
+        assert_eq!(semaphore.available_permits().await?, 2);
+        let three = tokio::spawn(semaphore.acquire_many(3, SOON));
+        queued(&servers, &path, 1).await?;
+        // Behind us, although there would be room for it.
+        curator.tell("b", &format!("semaphore acquire {path} 4 2"))?;
+        queued(&servers, &path, 2).await?;
+        leased(&servers, &path, 2).await?;
+        assert!(!three.is_finished() && !curator.has_said("b"));
+        curator.ask("a", &format!("semaphore release {path}"), "released")?;
+        let three = within("three permits", three).await??;
+        assert_eq!((three.num_permits(), three.slots().len(), three.nodes().len()), (3, 3, 3));
+        // Curator's has one of its two now, and waits with the lease of the other.
+        leased(&servers, &path, 5).await?;
+        assert!(!curator.has_said("b"));
+        let next = tokio::spawn(semaphore.acquire_many(2, SOON));
+        queued(&servers, &path, 2).await?;
+        three.release().await?;
+        curator.answers("b", "holds")?;
+        // The other two are free.
+        let next = within("the two that are left", next).await??;
+        assert_eq!(semaphore.available_permits().await?, 0);
+        next.release().await?;
+        curator.ask("b", &format!("semaphore release {path}"), "released")?;
+        leased(&servers, &path, 0).await?;
+        Ok(client.close().await?)
+    })
+}
+
+/// The limit is Curator's SharedCount: whoever sets it, those who wait on the other side hear of it.
+pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let mut curator = puppet(peer, &servers)?;
+    let path = unique_path("semaphore");
+    block_on(async {
+        let client = connect(&servers).await?;
+        curator.ask("a", &format!("semaphore limit {path} 1"), "set")?;
+        // What a handle states does not count any more.
+        let semaphore = InterProcessSemaphore::new(&client, &path, 8)?;
+        assert_eq!(semaphore.limit().await?, 1);
+        let first = semaphore.acquire(SOON).await?;
+        let second = tokio::spawn(semaphore.acquire(SOON));
+        queued(&servers, &path, 1).await?;
+        curator.ask("a", &format!("semaphore limit {path} 2"), "set")?;
+        let second = within("room for two", second).await??;
+        assert_eq!(semaphore.limit().await?, 2);
+        curator.tell("b", &format!("semaphore acquire {path} live 1"))?;
+        leased(&servers, &path, 3).await?;
+        assert!(!curator.has_said("b"));
+        semaphore.set_limit(3).await?;
+        curator.answers("b", "holds")?;
+        // Less than what is held: nothing is taken away, and nothing given until there is room.
+        semaphore.set_limit(1).await?;
+        assert!(first.is_held() && second.is_held());
+        assert_eq!(semaphore.available_permits().await?, 0);
+        first.release().await?;
+        second.release().await?;
+        assert!(matches!(semaphore.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+        curator.ask("b", &format!("semaphore release {path}"), "released")?;
+        semaphore.try_acquire().await?.release().await?;
+        Ok(client.close().await?)
+    })
+}

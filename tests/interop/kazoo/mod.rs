@@ -1,0 +1,39 @@
+//! Our locks with [`Dialect::Kazoo`](zookeeper_recipes::Dialect) and kazoo's on the same path, in processes of their own,
+//! some of which are killed.
+
+mod conversions;
+mod elections;
+mod identities;
+mod mixed;
+mod pairings;
+mod python;
+mod readers;
+
+use test_support::Suite;
+use test_support::peers::{self, KazooPeer};
+
+use crate::Outcome;
+
+/// Adds the trials, the longest first.
+pub(crate) fn add_all(suite: &mut Suite) {
+    let mut add = |name: &str, trial: fn(&KazooPeer) -> Outcome| {
+        // And servers to meet on.
+        let peer = peers::zookeeper().and_then(|_| peers::kazoo());
+        suite.add_needing("zookeeper", &format!("kazoo::{name}"), peer, move |peer| trial(&peer));
+    };
+    add("pairings::read_write_locks", pairings::read_write_locks);
+    add("pairings::fair_locks", pairings::fair_locks);
+    add("pairings::mutexes", pairings::mutexes);
+    add("identities::each_sees_the_other", identities::each_sees_the_other);
+    add("elections::one_election_with_kazoos", elections::one_election);
+    add(
+        "readers::kazoos_readers_wait_for_writers_behind_them",
+        readers::kazoos_readers_wait_for_writers_behind_them,
+    );
+    add(
+        "conversions::an_upgraded_reader_is_a_writer_to_kazoo",
+        conversions::an_upgraded_reader_is_a_writer_to_kazoo,
+    );
+    add("mixed::curators_dialect_among_kazoos_nodes", mixed::curators_dialect_among_kazoos_nodes);
+    add("mixed::a_mutex_among_readers", mixed::mutex_among_readers);
+}

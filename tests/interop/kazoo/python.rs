@@ -1,0 +1,36 @@
+//! The Python programs beside this file.
+
+use std::path::Path;
+use std::process::Command;
+
+use test_support::ZooKeeper;
+use test_support::peers::KazooPeer;
+
+use crate::Failure;
+use crate::pairing::Side;
+use crate::puppet::Puppet;
+use crate::worker::{POINTS, Task};
+
+fn program(peer: &KazooPeer, name: &str) -> Command {
+    let mut command = Command::new(&peer.python);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/kazoo").join(name));
+    command
+}
+
+/// kazoo's side of a pairing.
+pub(crate) fn workers(peer: &KazooPeer, recipe: &'static str, crews: &'static [&'static str]) -> Side {
+    let peer = peer.clone();
+    let start = move |task: &Task| {
+        let mut command = program(&peer, "workers.py");
+        command.args(task.args());
+        Ok(command)
+    };
+    Side { name: "python", recipe, crews, start: Box::new(start), points: &POINTS }
+}
+
+/// kazoo's locks, to be moved step by step.
+pub(crate) fn puppet(peer: &KazooPeer, servers: &ZooKeeper) -> Result<Puppet, Failure> {
+    let mut command = program(peer, "puppet.py");
+    command.arg(servers.connect_string());
+    Puppet::start(command, ())
+}
