@@ -36,8 +36,8 @@ const MARKED: [&str; 8] = [
 ];
 
 /// What a page of rules may have, to be read in one sitting.
-const MOST_RULES: usize = 100;
-const MOST_LINES: usize = 1300;
+const MOST_RULES: usize = 70;
+const MOST_LINES: usize = 1000;
 
 /// A text file of the project.
 struct File {
@@ -110,7 +110,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
         assert!(!anchor.is_empty() && anchors.insert(anchor.to_owned()), "{anchor} is set twice");
     }
     let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
-    anchors.extend(headings.map(|heading| heading.to_lowercase().replace(' ', "-")));
+    anchors.extend(headings.map(|heading| heading.to_lowercase().replace(' ', "-").replace(',', "")));
     anchors
 }
 
@@ -252,6 +252,10 @@ fn the_rules_can_be_read_in_one_sitting() {
     let page = read(PAGE);
     let (rules, lines) = (rules(&page).len(), page.lines().count());
     assert!(rules <= MOST_RULES && lines <= MOST_LINES, "{rules} rules in {lines} lines");
+    for (line, number) in page.lines().zip(1..) {
+        let may_be_long = line.starts_with('|') || line.starts_with("<a id");
+        assert!(may_be_long || line.chars().count() <= 110, "{PAGE}:{number}: {line}");
+    }
 }
 
 /// For each rule the tests that show it, file by file.
