@@ -1,5 +1,5 @@
-//! The pictures of docs/how-a-lock-works.md. They have a background, so that they can be read on any page, and a
-//! dark one where the reader prefers that.
+//! The pictures of docs/how-a-lock-works.md. They have a background, so that they can be read on any page, a dark
+//! one where the reader prefers that.
 
 use std::fmt::Write;
 
@@ -150,7 +150,8 @@ fn queue() -> String {
         node("read 35", "client E", false, Some(2), 0),
         node("write 36", "client F", false, Some(1), 0),
     ];
-    let subtitle = "a box is a node of the lock's directory, by number; an arrow leads to the node that is watched";
+    let subtitle =
+        "a box is a node of the lock's directory, by number; an arrow leads to the node that is watched";
     let mut picture = Picture::new(448.0, "Who waits for whom", subtitle);
     picture.text((40.0, 90.0), "head", "start", "A mutex: each client watches its predecessor only");
     draw_queue(&mut picture, 136.0, &mutex, 120.0, 50.0);
