@@ -462,6 +462,7 @@ mod tests {
         Contender::new(node, ContenderKind::Exclusive, stat, data, (false, true))
     }
 
+    // Shows: identity
     #[test]
     fn what_a_process_writes_is_read_back() {
         for name in ["stock", "a/b since 7", " ", "ä"] {
@@ -527,6 +528,7 @@ mod tests {
     }
 
     proptest! {
+        // Shows: identity
         #[test]
         fn no_data_panics(data in proptest::collection::vec(any::<u8>(), 0..400), since in any::<u64>()) {
             for data in [data.clone(), [&data[..], format!("/7/x since {since}").as_bytes()].concat()] {

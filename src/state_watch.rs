@@ -215,6 +215,7 @@ mod tests {
         assert_ready_eq!(changed.poll(), Some(3), "it has changed back");
     }
 
+    // Shows: no-lock-across-await
     #[test]
     fn a_call_that_is_dropped_takes_nothing() {
         let (sender, mut watch) = watch();
@@ -250,6 +251,7 @@ mod tests {
         assert_eq!(changes(&mut clone), Some(3), "which goes on by itself");
     }
 
+    // Shows: no-lock-across-await
     #[test]
     fn a_predicate_that_panics_takes_nothing() {
         let (sender, mut watch) = watch();

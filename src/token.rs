@@ -478,6 +478,7 @@ mod tests {
     }
 
     proptest! {
+        // Shows: fencing-token
         #[test]
         fn bytes_round_trip_and_sort_like_the_token(a: (i64, u64), b: (i64, u64)) {
             let (a, b) = (FencingToken::from_parts(a.0, a.1), FencingToken::from_parts(b.0, b.1));

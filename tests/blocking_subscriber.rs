@@ -119,6 +119,7 @@ impl Wake for Broken {
 }
 
 /// One test: there is one subscriber for the process.
+// Shows: telling-a-loss, no-lock-across-await, told-apart
 #[tokio::test]
 async fn losses_are_told_without_the_log_and_logged_once() {
     listen_to_log(block_if_closed).unwrap();

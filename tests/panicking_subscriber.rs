@@ -93,6 +93,7 @@ async fn until_told(session: i64) {
 }
 
 /// One test: there is one subscriber for the process.
+// Shows: telling-a-loss, no-lock-across-await, permits-unknown-outcome, contained-lines
 #[tokio::test]
 async fn a_panic_costs_a_line() {
     a_panic_at_any_line_costs_no_call_and_leaves_no_node().await;

@@ -6,6 +6,10 @@
 mod architecture;
 #[path = "surface/docs.rs"]
 mod docs;
+#[path = "surface/pictures.rs"]
+mod pictures;
+#[path = "surface/rules.rs"]
+mod rules;
 #[path = "surface/shapes.rs"]
 mod shapes;
 
@@ -273,6 +277,7 @@ async fn errors_of_transactions_say_that_none_is_to_be_sent_again_as_it_is() {
 }
 
 /// The commonest mistake, named where it shows.
+// Shows: would-deadlock
 #[tokio::test]
 async fn a_timeout_says_where_this_process_holds_the_lock() {
     let server = start();
@@ -291,6 +296,7 @@ async fn a_timeout_says_where_this_process_holds_the_lock() {
     guard.release().await.unwrap();
 }
 
+// Shows: session-timeout
 #[tokio::test]
 async fn default_session_timeout_is_30_s() {
     let server = Server::start().unwrap();
@@ -422,6 +428,19 @@ fn root() -> PathBuf {
 fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Whether a file that a test of this program writes is up to date; with `WRITE_PAGES=1`, writes it anew.
+#[track_caller]
+fn assert_written(path: &str, text: &str) {
+    let file = root().join(path);
+    if std::env::var("WRITE_PAGES").is_ok_and(|write| write == "1") {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+        return;
+    }
+    let is_written = std::fs::read_to_string(file).is_ok_and(|written| written == text);
+    assert!(is_written, "{path} is out of date: write it by `WRITE_PAGES=1 cargo test --test surface`");
 }
 
 /// The names in one table of a manifest.

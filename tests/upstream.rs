@@ -357,6 +357,7 @@ async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
 }
 
 /// `Servers::repeated` goes by this, and so does how often spare connections are tried.
+// Shows: reconnect
 #[tokio::test]
 async fn the_pauses_between_tries_are_as_documented() {
     // Of three addresses: as many tenths of a second before the second pass, twice as many before the third, and half

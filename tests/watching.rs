@@ -221,6 +221,7 @@ async fn a_call_and_its_hold_are_spans_in_the_caller_s() {
     assert!(order("lock.asked") < order("lock.granted") && order("lock.granted") < order("lock.released"));
 }
 
+// Shows: told-apart
 #[tokio::test]
 async fn no_thread_but_one_of_its_own_tells() {
     let (capture, _default) = Capture::of_this_test();
@@ -260,6 +261,7 @@ async fn a_wait_is_told_with_its_node_and_how_many_are_ahead() {
     assert_eq!(waited.field("ahead"), "1");
 }
 
+// Shows: told-apart
 #[tokio::test]
 async fn a_call_without_a_lock_says_why() {
     let (capture, _default) = Capture::of_this_test();
@@ -326,6 +328,7 @@ async fn grants_say_how() {
     drop((first, second));
 }
 
+// Shows: told-apart
 #[tokio::test]
 async fn a_loss_ends_the_hold() {
     let (capture, _default) = Capture::of_this_test();
@@ -362,6 +365,7 @@ async fn conversions_are_told_with_the_new_recipe() {
 }
 
 /// Several nodes, one call: it is over with the last.
+// Shows: told-apart
 #[tokio::test]
 async fn several_nodes_of_one_call_are_one_hold() {
     let (capture, _default) = Capture::of_this_test();

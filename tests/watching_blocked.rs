@@ -172,6 +172,7 @@ mod recorder {
 }
 
 /// One test: there is one subscriber for the process, one recorder, and one thread that tells them.
+// Shows: told-apart
 #[tokio::test]
 async fn a_watcher_costs_no_lock() {
     tracing::subscriber::set_global_default(Foreign).unwrap();

@@ -666,6 +666,7 @@ mod tests {
     }
 
     /// The thread that notices the loss may be paused before it wakes the waiting tasks.
+    // Shows: lost-lock-keeps-its-node
     #[tokio::test]
     async fn a_hold_that_is_given_up_by_the_clock_is_lost_before_that_is_told() {
         let server = Server::start().unwrap();

@@ -291,6 +291,7 @@ mod tests {
         }
     }
 
+    // Shows: one-path-lock
     #[test]
     fn what_a_handle_leaves_open_never_conflicts() {
         let path_lock = RequestedOptions { node_limit: Some(3), ..RequestedOptions::default() }

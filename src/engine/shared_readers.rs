@@ -393,6 +393,7 @@ mod tests {
     }
 
     /// Its task was paused between the grant and this.
+    // Shows: kept-read-node
     #[tokio::test]
     async fn a_reader_that_is_over_already_is_joined_by_nobody() {
         let server = Server::start().unwrap();
@@ -436,6 +437,7 @@ mod tests {
     }
 
     /// Its lease ends while it is upgraded, which is about to find that out.
+    // Shows: kept-read-node
     #[tokio::test]
     async fn a_reader_that_has_left_takes_no_node_out() {
         let server = Server::start().unwrap();
@@ -467,6 +469,7 @@ mod tests {
     }
 
     /// The lease of one ends while it is released: two threads end it, and the node stays the other's.
+    // Shows: kept-read-node
     #[tokio::test]
     async fn a_reader_that_is_ended_twice_leaves_its_node_once() {
         let server = Server::start().unwrap();
@@ -522,6 +525,7 @@ mod tests {
     }
 
     /// However the threads meet: one that is inside afterwards is told.
+    // Shows: kept-read-node
     #[tokio::test]
     async fn a_reader_that_joins_while_the_node_ends_is_told_or_refused() {
         let server = Server::start().unwrap();
@@ -552,6 +556,7 @@ mod tests {
     }
 
     /// One thread closes the node while another takes it out: the node is the reader's from then on.
+    // Shows: kept-read-node
     #[tokio::test]
     async fn a_node_that_is_taken_out_while_it_is_closed_is_not_deleted() {
         let server = Server::start().unwrap();

@@ -619,6 +619,7 @@ mod tests {
 
     /// The caller has left, and the last handle with it, while the task was paused with the grant: before the room
     /// had the node, or after it.
+    // Shows: kept-node
     #[tokio::test]
     async fn a_node_is_kept_for_no_longer_than_there_is_a_handle() {
         let server = Server::start().unwrap();

@@ -643,6 +643,7 @@ mod tests {
     }
 
     /// What failed before a wait that ended with a hand-over was not in a row with what fails after it.
+    // Shows: suspended
     #[test]
     fn failures_before_a_hand_over_do_not_count() {
         let mut contender = in_memory(IfBusy::Wait);
@@ -659,6 +660,7 @@ mod tests {
     }
 
     /// It may have been deleted during the doubt.
+    // Shows: suspended
     #[test]
     fn one_that_was_in_doubt_is_granted_by_another_list() {
         let mut contender = waiting();
@@ -673,6 +675,7 @@ mod tests {
     }
 
     /// Its own node may be gone too.
+    // Shows: watch-one-node
     #[test]
     fn the_only_one_before_us_gone_means_looking_again() {
         let mut contender = waiting();
@@ -778,6 +781,7 @@ mod tests {
         assert_eq!(step, AcquireStep::Finish(granted));
     }
 
+    // Shows: watch-limit
     #[test]
     fn a_session_that_cannot_watch_more_ends_the_wait() {
         let mut contender = waiting();
@@ -816,6 +820,7 @@ mod tests {
 
     /// The create's reply is lost, the list comes over the new connection and shows no contender
     /// (docs/protocol.md#grant).
+    // Shows: grant
     #[test]
     fn a_list_that_lacks_our_node_grants_nothing() {
         let mut contender = waiting();
@@ -860,6 +865,7 @@ mod tests {
     }
 
     /// Before it watches the only node before its own, which may be kept. One that is not first is not kept.
+    // Shows: kept-node
     #[test]
     fn one_behind_a_kept_node_lists_once_more() {
         let kept = format!("_c_{B}-sticky-lock-0000000002");
@@ -887,6 +893,7 @@ mod tests {
         assert!(contender.take_list().is_none());
     }
 
+    // Shows: owner-check
     #[test]
     fn a_lost_reply_is_found_in_the_list_and_checked_before_it_counts() {
         let mut contender = waiting();
@@ -899,6 +906,7 @@ mod tests {
         assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 4)]))), granted(A, 4));
     }
 
+    // Shows: extra-node
     #[test]
     fn of_two_nodes_of_one_attempt_the_older_queues() {
         let mut contender = waiting();
@@ -921,6 +929,7 @@ mod tests {
         );
     }
 
+    // Shows: fencing-token
     #[test]
     fn a_node_without_a_czxid_is_inspected_before_it_makes_a_token() {
         let mut contender = waiting();
@@ -929,6 +938,7 @@ mod tests {
         assert_eq!(step, AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 1) }));
     }
 
+    // Shows: create-and-list
     #[test]
     fn a_created_node_with_a_lost_list_is_listed_again() {
         let mut contender = waiting();
@@ -1006,6 +1016,7 @@ mod tests {
         assert_eq!(step, ended(NoGrant::WouldBlock, &[name(A, 3)], &[]));
     }
 
+    // Shows: node-owners
     #[test]
     fn an_attempt_that_leaves_during_the_create_leaves_its_node_as_an_orphan() {
         let leave = |event| {

@@ -381,6 +381,7 @@ mod tests {
         ConvertStep::Do(ConvertRequest::Inspect { name: name.to_owned() })
     }
 
+    // Shows: downgrade
     #[test]
     fn a_downgrade_is_one_transaction() {
         assert_eq!(downgrade().on(ConvertEvent::Created(Created::Done { czxid: None })), done(READ, None));
@@ -439,6 +440,7 @@ mod tests {
     }
 
     /// The zxid before that of the first that waits, if that is older than the write node.
+    // Shows: upgraded-token
     #[test]
     fn the_token_of_an_upgraded_writer_is_below_that_of_the_first_that_waits() {
         let (first, second) = ("w-__WRIT__0000000006", "r-__READ__0000000007");
@@ -471,6 +473,7 @@ mod tests {
         assert_eq!(conversion.on(no(REFUSED)), retreat());
     }
 
+    // Shows: fencing-token
     #[test]
     fn an_upgrade_whose_reply_was_lost_asks_when_its_write_node_was_created() {
         let waits = "w-__WRIT__0000000006";
@@ -526,6 +529,7 @@ mod tests {
     }
 
     /// The write node first: with it alone others wait, with the read node alone they come in.
+    // Shows: conversion-ends
     #[test]
     fn a_node_that_may_not_be_deleted_is_a_lost_lock() {
         let refused = || ConvertEvent::Deleted(Answer::no(REFUSED));

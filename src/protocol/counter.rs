@@ -430,6 +430,7 @@ mod tests {
         );
     }
 
+    // Shows: counter-layout
     #[test]
     fn a_missing_counter_is_created_as_0_and_then_changed() {
         let created = CounterEvent::Created { czxid: Some(7) };
@@ -450,6 +451,7 @@ mod tests {
         );
     }
 
+    // Shows: counter-writes
     #[test]
     fn a_write_without_an_answer_is_repeated_with_the_same_version() {
         assert_eq!(
@@ -461,6 +463,7 @@ mod tests {
         );
     }
 
+    // Shows: counter-writes
     #[test]
     fn the_same_value_in_the_next_version_may_be_another_s() {
         let lost = [
@@ -507,6 +510,7 @@ mod tests {
         assert!(!writes(Change::Reserve(1), &[seen(10, 3)]));
     }
 
+    // Shows: counter-ids
     #[test]
     fn a_number_that_may_be_another_s_is_given_up() {
         assert_eq!(
@@ -525,6 +529,7 @@ mod tests {
         );
     }
 
+    // Shows: counter-writes
     #[test]
     fn a_write_that_may_have_come_through_is_unknown_when_there_will_be_no_answer() {
         let lost = [(READ, seen(10, 3)), (write(11, 3), CounterEvent::Failed { lost: true })];
@@ -536,6 +541,7 @@ mod tests {
         assert_eq!(after(Change::Add(1), &read), finish(CounterOutcome::Failed));
     }
 
+    // Shows: counter-deleted
     #[test]
     fn a_write_to_another_node_of_the_same_version_is_no_answer() {
         let other = CounterEvent::Written { czxid: 9 };
@@ -549,6 +555,7 @@ mod tests {
         );
     }
 
+    // Shows: counter-tries
     #[test]
     fn tries_that_others_come_before_are_bounded() {
         let lost = |tries: std::ops::Range<u32>| -> Vec<_> {
@@ -564,6 +571,7 @@ mod tests {
         assert_eq!(after(Change::Add(1), &all), finish(CounterOutcome::Contended));
     }
 
+    // Shows: counter-deleted
     #[test]
     fn nothing_is_written_over_what_cannot_be_counted() {
         let overflow = |change, value| after(change, &[(READ, seen(value, 3))]);
@@ -591,6 +599,7 @@ mod tests {
         assert_eq!(after(Change::Add(1), &[(READ, seen(5, -2))]), CounterStep::Do(write(6, -2)));
     }
 
+    // Shows: counter-writes
     #[test]
     fn a_value_that_differs_is_read_again_behind_a_sync() {
         let compare = Change::CompareAndSet { expected: 4, new: 9 };
@@ -601,6 +610,7 @@ mod tests {
         assert_eq!(after(compare, &[(READ, seen(3, 3)), (SYNC, seen(4, 4))]), CounterStep::Do(write(9, 4)));
     }
 
+    // Shows: counter-writes
     #[test]
     fn a_lost_creation_is_told_by_the_value_with_which_it_was_created() {
         let create = CounterRequest::Create { value: 5 };
@@ -624,6 +634,7 @@ mod tests {
         assert_eq!(after(Change::Add(1), &all), finish(CounterOutcome::Contended));
     }
 
+    // Shows: counter-layout
     #[test]
     fn values_are_curators_eight_bytes() {
         for value in [0, 1, -1, i64::MAX, i64::MIN] {

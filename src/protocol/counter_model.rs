@@ -401,11 +401,13 @@ fn simulate(bytes: &[u8], rules: Rules) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
+    // Shows: counter-ids, counter-tries
     #[test]
     fn no_schedule_hands_out_a_number_twice(bytes in prop::collection::vec(any::<u8>(), 20..800)) {
         simulate(&bytes, Rules { rises: true, late: true, deleted: false });
     }
 
+    // Shows: counter-writes
     #[test]
     fn no_schedule_makes_a_change_twice_or_reports_one_that_was_not_made(
         bytes in prop::collection::vec(any::<u8>(), 20..800)
@@ -414,6 +416,7 @@ proptest! {
     }
 
     /// Without late writes: those may hit the next node, which is why a counter in use must not be deleted.
+    // Shows: counter-deleted
     #[test]
     fn a_change_is_made_to_the_node_that_was_read(bytes in prop::collection::vec(any::<u8>(), 20..800)) {
         simulate(&bytes, Rules { rises: true, late: false, deleted: true });

@@ -582,6 +582,7 @@ mod tests {
         Effects { delete, ..Effects::default() }
     }
 
+    // Shows: one-value
     #[test]
     fn what_comes_of_the_loss_of_another_hold_of_the_value() {
         use LostReason::{LeaseExpired, LeaseOver, NodeDeleted, SessionExpired};
@@ -611,6 +612,7 @@ mod tests {
         );
     }
 
+    // Shows: lost-lock-keeps-its-node
     #[test]
     fn what_comes_of_each_event() {
         use HoldEvent::{
@@ -695,6 +697,7 @@ mod tests {
         }
     }
 
+    // Shows: lease-over
     #[test]
     fn what_comes_of_each_event_with_a_lease_of_the_callers() {
         use HoldEvent::{BeginConversion, ConversionOver, GraceOver, SessionEnded, SessionEnding};
@@ -775,6 +778,7 @@ mod tests {
         assert_eq!(shown, ["held", "suspended", "lost: its lease is over"]);
     }
 
+    // Shows: lease-over
     #[test]
     fn what_is_left_of_a_lease() {
         assert_eq!(after(&[]).lease_remaining(NOW), None);
@@ -888,6 +892,7 @@ mod tests {
     }
 
     proptest! {
+        // Shows: lease-over, lost-lock-keeps-its-node
         #[test]
         fn a_loss_is_told_once_and_the_node_and_the_place_go_once(inputs in inputs()) {
             let mut hold = HoldState::new("own".into(), Kind::Exclusive, Some(Place));

@@ -144,6 +144,7 @@ mod tests {
         waiting
     }
 
+    // Shows: live-contender
     #[test]
     fn only_what_was_seen_is_busy() {
         for if_busy in [IfBusy::Wait, IfBusy::Fail] {
@@ -159,6 +160,7 @@ mod tests {
         assert!(matches!(after(None, WaitsFor::List).late(IfBusy::Wait, || ahead(1)), Late::Busy(_)));
     }
 
+    // Shows: live-contender
     #[test]
     fn a_try_is_not_busy_while_an_answer_is_missing() {
         let missing = after(ahead(3), WaitsFor::List).late(IfBusy::Fail, || None);
@@ -174,6 +176,7 @@ mod tests {
         assert!(WaitsFor::Place(3).to_string().contains("the deletions of 3 earlier nodes"));
     }
 
+    // Shows: live-contender
     #[test]
     fn those_whose_end_was_told_are_not_in_the_way() {
         let mut waiting = after(ahead(2), WaitsFor::Deletion);

@@ -147,6 +147,7 @@ mod tests {
         Lease::new(S(30), margin).state(Some(renewal), Moment::at(S(100) + age))
     }
 
+    // Shows: lease
     #[test]
     fn a_lease_is_valid_for_two_thirds_of_the_timeout() {
         let just_before = S(20) - Duration::from_nanos(1);
@@ -156,6 +157,7 @@ mod tests {
         assert_eq!(state(LeaseMargin::Standard, S(20)), LeaseState::Expired);
     }
 
+    // Shows: lease
     #[test]
     fn strict_is_three_tenths() {
         assert_eq!(state(LeaseMargin::Strict, S(5)), LeaseState::Valid);
@@ -196,6 +198,7 @@ mod tests {
         }
     }
 
+    // Shows: lease
     #[test]
     fn a_heartbeat_can_be_lost_with_either_margin() {
         for margin in [LeaseMargin::Standard, LeaseMargin::Strict] {
@@ -207,6 +210,7 @@ mod tests {
 
     /// Servers that are back 0.45 T after they went away are found before the lease expires, wherever between two
     /// heartbeats they went: whatever the client library does meanwhile.
+    // Shows: spare-connection
     #[test]
     fn spare_tries_find_servers_that_are_back_in_time() {
         // In ms, as all below; with the strict margin the lease is shorter, and so is the outage.

@@ -253,6 +253,7 @@ mod tests {
     const KAZOO_READ_WRITE: Naming =
         Naming { family: Family::ReadWrite, dialect: Dialect::Kazoo, sticky: false };
 
+    // Shows: kept-node
     #[test]
     fn a_node_that_may_be_kept_is_marked_and_stays_a_contender() {
         const ID: &str = "5f3b0d9e-7c1a-4e62-9a54-0123456789ab";
@@ -294,6 +295,7 @@ mod tests {
         Child::Contender { sequence, kind: Kind::Shared }
     }
 
+    // Shows: contenders
     #[test]
     fn curator_go_and_bare_names_are_contenders() {
         for (name, sequence) in [
@@ -369,6 +371,7 @@ mod tests {
         }
     }
 
+    // Shows: one-id-per-create
     #[test]
     fn the_id_of_an_own_name_is_found_again() {
         let uuid = "5f3b2a10-8c1d-4f6e-9a7b-0123456789ab";
@@ -432,6 +435,7 @@ mod tests {
     }
 
     proptest! {
+        // Shows: contenders
         #[test]
         fn what_zookeeper_prints_is_read_back(sequence: i32, before in ".{0,40}") {
             // Java's %010d counts the sign, as Rust's {:010} does.
@@ -439,6 +443,7 @@ mod tests {
             prop_assert_eq!(exclusive(&name), writer(sequence));
         }
 
+        // Shows: contenders
         #[test]
         fn no_name_panics(name in any::<String>(), tail in "[-0-9锁]{0,12}") {
             let _ = exclusive(&name);

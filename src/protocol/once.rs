@@ -41,6 +41,7 @@ pub(crate) fn to_prune(mut records: Vec<(i64, String)>, keep: usize, most: usize
 mod tests {
     use super::*;
 
+    // Shows: once-record
     #[test]
     fn a_record_says_who_and_which_run() {
         let data = record("web-1/4711/re\nport", (77, 2));
@@ -56,6 +57,7 @@ mod tests {
         assert_eq!(by(&[0xff]), "\u{fffd}");
     }
 
+    // Shows: once-record
     #[test]
     fn the_oldest_go_and_the_last_stay() {
         let records = |zxids: &[i64]| zxids.iter().map(|zxid| (*zxid, format!("r{zxid}"))).collect();

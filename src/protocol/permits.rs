@@ -467,6 +467,7 @@ mod tests {
         }
     }
 
+    // Shows: permits-by-one-transaction
     #[test]
     fn every_child_counts_whatever_its_name() {
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
@@ -477,6 +478,7 @@ mod tests {
         assert_eq!(taking.on(seen(&["stray".to_owned()])), take(&[0], 2));
     }
 
+    // Shows: slots
     #[test]
     fn the_smallest_free_slots_are_taken() {
         let (mut taking, _) = Taking::new(3, 6, IfBusy::Wait);
@@ -486,6 +488,7 @@ mod tests {
         );
     }
 
+    // Shows: semaphore-limit
     #[test]
     fn the_node_with_the_limit_counts_and_names_do_not_then() {
         let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
@@ -506,6 +509,7 @@ mod tests {
         assert_eq!(limit(LimitNode::Invalid("7 bytes".to_owned())), 3);
     }
 
+    // Shows: semaphore-limit
     #[test]
     fn a_disagreement_says_both_limits() {
         let (mut taking, _) = Taking::new(1, 5, IfBusy::Wait);
@@ -517,6 +521,7 @@ mod tests {
         assert_eq!(*ended(&step), NoPermits::InvalidLimit { found: "7 bytes".to_owned() });
     }
 
+    // Shows: try-permits
     #[test]
     fn a_try_is_not_refused_for_leases_that_are_going() {
         let (mut taking, _) = Taking::new(1, 1, IfBusy::Fail);
@@ -527,6 +532,7 @@ mod tests {
         assert_eq!(*ended(&taking.on(seen(&leases))), NoPermits::WouldBlock);
     }
 
+    // Shows: permits-unknown-outcome
     #[test]
     fn a_lost_reply_is_found_out_by_the_next_transaction() {
         let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
@@ -542,6 +548,7 @@ mod tests {
     }
 
     /// From there on heartbeats ask for the lock node again.
+    // Shows: permits-unknown-outcome
     #[test]
     fn a_refusal_and_a_list_without_the_leases_close_an_unknown_outcome() {
         let (mut taking, _) = Taking::new(1, 1, IfBusy::Wait);
@@ -573,6 +580,7 @@ mod tests {
         assert_eq!(*ended(&taking.on(taken(&[1], Taken::LockGone))), NoPermits::LockDeleted);
     }
 
+    // Shows: permits-unknown-outcome
     #[test]
     fn what_is_left_of_a_grant_is_deleted_if_another_process_deleted_a_part() {
         let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
@@ -586,6 +594,7 @@ mod tests {
         assert_eq!(step, PermitsStep::Finish(part));
     }
 
+    // Shows: permits-unknown-outcome
     #[test]
     fn a_refusal_after_an_unknown_outcome_leaves_what_may_have_happened_to_cleanup() {
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);

@@ -561,6 +561,7 @@ fn without_a_fault_all_are_served() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
+    // Shows: permits-by-one-transaction, slots
     #[test]
     fn no_schedule_grants_more_permits_than_the_limit_or_leaves_one(
         choices in proptest::collection::vec(any::<u8>(), 0..600)

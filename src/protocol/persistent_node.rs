@@ -89,6 +89,7 @@ mod tests {
         assert_eq!(words, ["absent", "present", "conflict", "refused", "closed"]);
     }
 
+    // Shows: persistent-node
     #[test]
     fn a_node_is_ours_only_if_this_task_may_have_created_it() {
         assert_eq!(owner(7, 7, &[], true), Owner::Ours);

@@ -253,6 +253,7 @@ mod tests {
         Some(Position::Behind { predecessor })
     }
 
+    // Shows: sequence-order
     #[test]
     fn the_lowest_number_is_first_whatever_stands_before_it() {
         let queue =
@@ -269,6 +270,7 @@ mod tests {
         assert_eq!(queue.find("mm-"), Some("mm-lock-0000000007"));
     }
 
+    // Shows: identity
     #[test]
     fn the_first_holds_the_lock_and_readers_that_are_first_do_together() {
         let holders = |list: &[&str]| -> Vec<String> {
@@ -285,6 +287,7 @@ mod tests {
         assert_eq!(queue.contenders().count(), 2);
     }
 
+    // Shows: sequence-order
     #[test]
     fn equal_numbers_are_ordered_by_name() {
         let queue = read(&["b-lock-0000000001", "a-lock-0000000001", "c-lock-0000000001"], MUTEX);
@@ -327,6 +330,7 @@ mod tests {
         assert_eq!(read(&["a-lock-0000000001", "foreign"], MUTEX).usable(), Ok(()));
     }
 
+    // Shows: read-write
     #[test]
     fn readers_wait_for_the_last_writer_before_them_and_writers_for_any_contender() {
         let list = ["r-__READ__1", "s-__READ__2", "w-__WRIT__3", "t-__READ__4", "u-__READ__5", "x-__WRIT__6"];
@@ -354,6 +358,7 @@ mod tests {
         assert_eq!(readers.in_the_way(None, Kind::Exclusive).0, 1);
     }
 
+    // Shows: upgrade
     #[test]
     fn an_upgrade_needs_that_no_other_reader_can_be_inside() {
         let (own, write) = ("_c_me-__READ__0000000005", "_c_up-of-me-__WRIT__0000000005");
@@ -389,6 +394,7 @@ mod tests {
 
     /// It was created later than its number says, so readers with higher numbers may hold the lock since
     /// before that.
+    // Shows: upgrade
     #[test]
     fn a_conversions_write_node_proves_nothing_about_readers_and_is_in_the_way_itself() {
         let (own, write) = ("_c_me-__READ__0000000005", "_c_up-of-me-__WRIT__0000000005");
@@ -492,6 +498,7 @@ mod tests {
 
         /// Whatever the names are, at most one exclusive contender holds the lock, and then no reader does.
         /// There always is a holder, and every other contender waits for one that exists and is before it.
+        // Shows: grant
         #[test]
         fn never_two_inside(
             mutexes in prop::collection::hash_set(any_name(&["lock-"]), 1..10),
@@ -510,6 +517,7 @@ mod tests {
         /// With the server's distinct numbers and nothing but contenders, the holders are those of Curator's
         /// own rule and no others. (With equal numbers Curator goes by the order of the list; with wrapped
         /// numbers, or foreign children, it is wrong or stuck.)
+        // Shows: grant
         #[test]
         fn agrees_with_curators_predicate(
             numbers in prop::collection::btree_set(0..1_000_000_i32, 1..20),

@@ -198,6 +198,7 @@ mod tests {
         /// A node is deleted once, after its last reader and its anchor, or by the one that has it alone; never under
         /// a reader, also if one leaves twice. No reader joins a closed one, and all that are inside are told of its
         /// end.
+        // Shows: kept-read-node
         #[test]
         fn a_shared_read_node_goes_once_and_with_its_last_hold(
             opens in any::<bool>(),

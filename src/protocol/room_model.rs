@@ -337,6 +337,7 @@ fn run(options: Options, events: &[Event]) {
     model.ends();
 }
 
+// Shows: hand-off, kept-node
 #[test]
 fn every_short_schedule_of_a_room() {
     const LENGTH: u32 = 5;
@@ -368,6 +369,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
+    // Shows: hand-off, kept-node
     #[test]
     fn no_schedule_of_a_room_grants_twice_or_forgets_one(
         events in proptest::collection::vec(event(), 0..200),

@@ -163,6 +163,7 @@ mod tests {
         assert_eq!(effective(S(9) + MS(1), S(15)), S(6));
     }
 
+    // Shows: server-timeout
     #[test]
     fn it_is_reset_after_a_session_that_lived_for_long() {
         let mut timeout = grown(2);
@@ -190,6 +191,7 @@ mod tests {
         stalls_from(session, 2, renewal)
     }
 
+    // Shows: server-timeout
     #[test]
     fn fruitless_connections_for_a_session_timeout_stall_a_session() {
         assert_eq!(stalls(session(), |_| None), Some(18));

@@ -422,16 +422,19 @@ fn any_three(fault: Fault) {
     assert!(states > 10_000, "{states} states");
 }
 
+// Shows: upgrade
 #[test]
 fn any_three_with_an_expired_session() {
     any_three(Fault::Expiry);
 }
 
+// Shows: upgrade
 #[test]
 fn any_three_with_a_node_deleted_by_hand() {
     any_three(Fault::Deletion);
 }
 
+// Shows: upgrade
 #[test]
 fn any_three_with_a_refused_deletion() {
     any_three(Fault::Refusal);
@@ -439,6 +442,7 @@ fn any_three_with_a_refused_deletion() {
 
 /// The tokens of a contender that becomes the writer twice, with writers and readers that queue before,
 /// between and after.
+// Shows: token-order, upgraded-token
 #[test]
 fn tokens_of_one_that_changes_to_and_fro() {
     use Role::{Changer, Downgrader, Reader, Upgrader, Writer};
@@ -455,6 +459,7 @@ fn tokens_of_one_that_changes_to_and_fro() {
 }
 
 /// Teams of four in which several contenders convert their holds.
+// Shows: upgrade
 #[test]
 fn four_of_whom_two_change() {
     use Role::{Downgrader, Reader, Upgrader, Writer};

@@ -80,6 +80,7 @@ impl<T> OfProcess<T> {
 mod tests {
     use super::*;
 
+    // Shows: telling-a-loss
     #[test]
     fn a_forked_child_makes_a_value_of_its_own() {
         let value = OfProcess::new();

@@ -77,6 +77,7 @@ mod tests {
     }
 
     /// `/proc/uptime` counts from boot, sleep included.
+    // Shows: lease
     #[test]
     #[cfg(target_os = "linux")]
     fn it_counts_from_the_boot_as_the_kernel_does() {

@@ -222,6 +222,7 @@ fn is_setup_error(error: &zk::Error) -> bool {
 mod tests {
     use super::*;
 
+    // Shows: connect-errors
     #[test]
     fn bad_options_are_not_blamed_on_the_connect_string_nor_on_the_servers() {
         assert!(is_setup_error(&zk::Error::BadArguments(&"no tls ca")));

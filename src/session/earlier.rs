@@ -178,6 +178,7 @@ mod tests {
 
     use super::*;
 
+    // Shows: close-confirmed
     #[tokio::test]
     async fn a_panic_confirms_no_end() {
         let mut earlier = Earlier::default();

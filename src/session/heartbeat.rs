@@ -349,6 +349,7 @@ mod tests {
     }
 
     /// Whatever is known of the session's nodes, and although other writes renew the lease.
+    // Shows: node-deleted-by-hand
     #[tokio::test]
     async fn a_lock_that_is_held_is_checked_although_the_session_has_no_nodes() {
         let server = Server::start().unwrap();
@@ -379,6 +380,7 @@ mod tests {
         beats.abort();
     }
 
+    // Shows: kept-read-node
     #[test]
     fn a_node_that_several_locks_share_is_checked_once() {
         let held = [(1, "/a"), (2, "/b"), (3, "/a"), (4, "/a")].map(|(number, directory)| {

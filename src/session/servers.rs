@@ -207,6 +207,7 @@ mod tests {
 
     const TEN_SECONDS: Duration = Duration::from_secs(10);
 
+    // Shows: reconnect
     #[test]
     fn the_list_is_repeated_so_that_a_pass_takes_a_session_timeout() {
         let count = |given, ms| {
@@ -247,6 +248,7 @@ mod tests {
     }
 
     /// The client library is back while the session lives, whenever the servers are.
+    // Shows: reconnect
     #[test]
     fn the_client_library_pauses_for_no_longer_than_a_session_timeout() {
         for (session_timeout, longest) in [

@@ -116,6 +116,7 @@ fn cost(path: &str) -> usize {
 mod tests {
     use super::*;
 
+    // Shows: watch-limit
     #[test]
     fn a_path_counts_once_and_until_its_last_watch_goes() {
         let limit = Arc::new(WatchLimit::default());
@@ -129,6 +130,7 @@ mod tests {
         assert_eq!(limit.lock().bytes, 0);
     }
 
+    // Shows: watch-limit
     #[test]
     fn revocation_gives_way_first() {
         let limit = Arc::new(WatchLimit::default());
@@ -138,6 +140,7 @@ mod tests {
         assert!(limit.watch("/a", WatchUse::Queue).is_some());
     }
 
+    // Shows: watch-limit
     #[test]
     fn directories_give_way_before_revocation() {
         let limit = Arc::new(WatchLimit::default());

@@ -25,7 +25,9 @@ pub(crate) fn add_all(suite: &mut Suite) {
     suite.add("in-process", "cache::goes_on_without_a_killed_writer", || {
         goes_on_without_a_killed_writer(None)
     });
+    // Shows: paused-process
     suite.add("in-process", "cache::refuses_a_paused_reader", || refuses_a_paused("reader", None));
+    // Shows: paused-process
     suite.add("in-process", "cache::refuses_a_paused_writer", || refuses_a_paused("writer", None));
     suite.add("in-process", "cache::says_what_is_wrong", says_what_is_wrong);
     suite.add("in-process", "cache::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too);

@@ -52,6 +52,7 @@ pub(crate) fn add_all(suite: &mut Suite) {
     );
     suite
         .add("in-process", "sale::goes_on_without_a_killed_worker", || goes_on_without_a_killed_worker(None));
+    // Shows: paused-process
     suite.add("in-process", "sale::refuses_a_paused_worker", || refuses_a_paused_worker(None));
     suite.add("in-process", "sale::a_lock_per_product", a_lock_per_product);
     suite.add("in-process", "sale::draws_overlaps_as_such", draws_overlaps_as_such);

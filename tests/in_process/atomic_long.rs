@@ -77,6 +77,7 @@ async fn a_free_change_costs_two_requests_and_a_look_one() {
     assert_eq!(server.watches(), 0);
 }
 
+// Shows: counter-layout
 #[tokio::test]
 async fn a_counter_is_created_by_its_first_change_only() {
     let server = start_empty();
@@ -120,6 +121,7 @@ fn lose(server: &Server, op: Op, applied: bool) {
     }
 }
 
+// Shows: counter-writes
 #[tokio::test]
 async fn a_write_that_never_arrived_is_made_once() {
     for op in [Op::GetData, Op::SetData] {
@@ -139,6 +141,7 @@ async fn a_write_that_never_arrived_is_made_once() {
 }
 
 /// The answer was lost, and to repeat the write finds the next version: it may be another's.
+// Shows: counter-writes
 #[tokio::test]
 async fn a_sum_whose_answer_was_lost_is_unknown_and_made_once() {
     let server = start_at(10);
@@ -155,6 +158,7 @@ async fn a_sum_whose_answer_was_lost_is_unknown_and_made_once() {
     assert_eq!(value(&server), 20);
 }
 
+// Shows: counter-ids
 #[tokio::test]
 async fn an_id_whose_answer_was_lost_is_a_gap() {
     let server = start_at(10);
@@ -168,6 +172,7 @@ async fn an_id_whose_answer_was_lost_is_a_gap() {
 }
 
 /// It does not matter who set it, if it is so now.
+// Shows: counter-writes
 #[tokio::test]
 async fn a_set_whose_answer_was_lost_is_seen_to_be_done() {
     let server = start_at(10);
@@ -178,6 +183,7 @@ async fn a_set_whose_answer_was_lost_is_seen_to_be_done() {
     assert_eq!((value(&server), node.version), (3, 1), "written once");
 }
 
+// Shows: counter-writes
 #[tokio::test]
 async fn a_creation_whose_answer_was_lost_is_unknown_if_the_value_is_the_same() {
     let server = start_empty();
@@ -212,6 +218,7 @@ fn written_in_between(server: &Server, others: &[i64]) -> impl Future<Output = (
     }
 }
 
+// Shows: counter-writes
 #[tokio::test]
 async fn what_others_wrote_in_between_decides() {
     for (others, sum, id) in [
@@ -268,6 +275,7 @@ async fn a_session_that_ends_during_a_write() {
     }
 }
 
+// Shows: counter-writes
 #[tokio::test]
 async fn a_sum_in_a_session_that_ends_is_made_once() {
     for applied in [false, true] {
@@ -436,6 +444,7 @@ async fn no_server_is_an_error_by_the_retry_policy() {
 }
 
 /// A write that was sent, and then no server any more.
+// Shows: counter-writes
 #[tokio::test]
 async fn a_write_before_an_outage_is_unknown_and_an_id_only_not_there() {
     // Returns whether the write was sent before a machine that stood still cost the connection.
@@ -476,6 +485,7 @@ async fn a_write_before_an_outage_is_unknown_and_an_id_only_not_there() {
     tokio::join!(rounds(false), rounds(true));
 }
 
+// Shows: counter-tries
 #[tokio::test]
 async fn many_tasks_and_clients_get_every_number_once() {
     const CLIENTS: usize = 4;
@@ -511,6 +521,7 @@ async fn many_tasks_and_clients_get_every_number_once() {
 }
 
 /// Answers and requests are lost all the time.
+// Shows: counter-ids
 #[tokio::test]
 async fn a_storm_of_lost_answers_hands_out_no_number_twice() {
     let server = start_empty();
@@ -555,6 +566,7 @@ async fn a_storm_of_lost_answers_hands_out_no_number_twice() {
     assert!(distinct.last().is_some_and(|last| *last <= value(&server)));
 }
 
+// Shows: counter-tries
 #[tokio::test]
 async fn a_change_that_others_come_before_is_made_at_another_try() {
     let server = start_at(10);
@@ -566,6 +578,7 @@ async fn a_change_that_others_come_before_is_made_at_another_try() {
     assert_eq!(requests(&server, &client), costs([("GetData", 6), ("SetData", 6)]));
 }
 
+// Shows: counter-layout
 #[tokio::test]
 async fn a_counter_that_is_deleted_while_it_is_contended_is_persistent_again() {
     let server = start_at(10);
@@ -583,6 +596,7 @@ async fn a_counter_that_is_deleted_while_it_is_contended_is_persistent_again() {
     assert_eq!(server.node(PATH).unwrap().kind, NodeKind::Persistent);
 }
 
+// Shows: counter-layout
 #[tokio::test]
 async fn what_is_no_counter_is_refused_and_left_as_it_is() {
     let server = start_empty();
@@ -614,6 +628,7 @@ async fn what_is_no_counter_is_refused_and_left_as_it_is() {
     assert_eq!(empty.add(2).await.unwrap(), 2);
 }
 
+// Shows: counter-layout
 #[tokio::test]
 async fn what_the_servers_may_delete_is_refused() {
     let server = start_empty();
@@ -633,6 +648,7 @@ async fn what_the_servers_may_delete_is_refused() {
     }
 }
 
+// Shows: counter-ids
 #[tokio::test]
 async fn an_overflow_writes_nothing() {
     let server = start_at(i64::MAX - 2);
@@ -713,6 +729,7 @@ async fn permissions_and_namespaces() {
 }
 
 /// The connected server may lag behind: "no" is said only of what is so now.
+// Shows: counter-writes
 #[tokio::test]
 async fn a_server_that_lags_behind_makes_no_comparison_false() {
     let server = start_at(10);
@@ -733,6 +750,7 @@ async fn a_server_that_lags_behind_makes_no_comparison_false() {
 }
 
 /// One reserves; the others wait for it, and share what is left.
+// Shows: counter-ids
 #[tokio::test]
 async fn one_reservation_at_a_time() {
     let server = start_at(0);
@@ -752,6 +770,7 @@ async fn one_reservation_at_a_time() {
     assert_eq!(requests(&server, &client), costs([("GetData", 1), ("SetData", 1)]));
 }
 
+// Shows: counter-ids
 #[tokio::test]
 async fn a_reservation_whose_caller_leaves_loses_a_block_and_no_other_caller() {
     for applied in [false, true] {
@@ -776,6 +795,7 @@ async fn a_reservation_whose_caller_leaves_loses_a_block_and_no_other_caller() {
     }
 }
 
+// Shows: counter-ids
 #[tokio::test]
 async fn a_caller_that_leaves_takes_nothing_from_the_block() {
     let server = start_at(0);
@@ -806,6 +826,7 @@ async fn a_reservation_that_fails_is_tried_again_by_the_next_caller() {
 }
 
 /// Ten callers that each tried in their turn would take ten times as long as the retry policy allows.
+// Shows: counter-ids
 #[tokio::test]
 async fn those_who_wait_for_a_reservation_share_its_failure() {
     let server = start_at(0);
@@ -833,6 +854,7 @@ async fn those_who_wait_for_a_reservation_share_its_failure() {
 }
 
 /// A server that answers a write by the end of the session, whenever it is sent.
+// Shows: counter-writes
 #[tokio::test]
 async fn a_write_that_ends_each_session_is_given_up_by_the_retry_policy() {
     let server = start_at(0);

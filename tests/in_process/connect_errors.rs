@@ -58,6 +58,7 @@ fn failures(error: &ConnectError) -> Vec<(String, ServerFailureKind)> {
     failures.iter().map(|failure| (failure.server().to_owned(), failure.kind())).collect()
 }
 
+// Shows: connect-errors
 #[tokio::test]
 async fn each_server_is_named_with_its_cause() {
     let cases = [
@@ -105,6 +106,7 @@ async fn each_server_is_named_with_its_cause() {
 }
 
 /// The question makes no session, and no session is left by the tries of a client that gets none.
+// Shows: connect-errors
 #[tokio::test]
 async fn asking_makes_no_session() {
     let server = Server::start().unwrap();

@@ -48,6 +48,7 @@ async fn a_flush_waits_for_a_dropped_downgrade() {
 }
 
 /// The same for an upgrade.
+// Shows: flush
 #[tokio::test]
 async fn a_flush_waits_for_a_dropped_upgrade() {
     let server = start();
@@ -144,12 +145,14 @@ async fn a_loss_is_told_in_time() {
     told_in_time(false).await;
 }
 
+// Shows: telling-a-loss
 #[tokio::test]
 async fn a_loss_during_a_conversion_is_told_in_time() {
     told_in_time(true).await;
 }
 
 /// A reader that is inside takes no place of the queue, however it came to be one.
+// Shows: places
 #[tokio::test]
 async fn a_downgraded_reader_gives_its_place_up() {
     let server = start();
@@ -274,6 +277,7 @@ async fn done_and_not_taken(server: &Server, client: &Client) -> ByHand<impl Fut
 }
 
 /// What a caller may take at any time is not left behind.
+// Shows: flush
 #[tokio::test]
 async fn a_flush_does_not_wait_for_a_conversion_that_is_done() {
     let server = start();
@@ -348,6 +352,7 @@ async fn refused_retreat(server: &Server, client: &Client, refusals: usize) -> R
 }
 
 /// With two nodes it would be neither a reader nor the writer.
+// Shows: conversion-ends
 #[tokio::test]
 async fn an_upgrade_that_may_not_be_taken_back_is_a_lost_lock_and_leaves_nothing() {
     let server = start();
@@ -366,6 +371,7 @@ async fn an_upgrade_that_may_not_be_taken_back_is_a_lost_lock_and_leaves_nothing
 }
 
 /// One that is left behind for good says nothing about who has been waiting for it.
+// Shows: conversion-ends
 #[tokio::test]
 async fn what_a_refused_upgrade_leaves_lets_no_other_in_beside_a_reader() {
     let server = start();
@@ -388,6 +394,7 @@ async fn what_a_refused_upgrade_leaves_lets_no_other_in_beside_a_reader() {
 }
 
 /// The read node stays: to the next upgrade it is a reader that may be inside.
+// Shows: conversion-ends
 #[tokio::test]
 async fn an_upgrade_whose_read_node_may_not_be_deleted_is_a_lost_lock() {
     let server = start();
@@ -435,6 +442,7 @@ async fn disturbed(
 }
 
 /// Each write changes the version at which the node is deleted.
+// Shows: revocation
 #[tokio::test]
 async fn a_conversion_ends_although_its_node_is_written_again_and_again() {
     let server = start();

@@ -40,6 +40,7 @@ fn requests(server: &Server, id: i64) -> Vec<(Op, u64)> {
     made
 }
 
+// Shows: create-and-list
 #[tokio::test]
 async fn a_free_lock_costs_two_requests_and_its_release_one() {
     let server = start();
@@ -57,6 +58,7 @@ async fn a_free_lock_costs_two_requests_and_its_release_one() {
     assert_eq!(server.counters().notifications(), 0);
 }
 
+// Shows: cleanup
 #[tokio::test]
 async fn a_dropped_guard_costs_one_request() {
     let server = start();
@@ -79,6 +81,7 @@ async fn handles_and_clients_cost_nothing_until_they_are_used() {
     assert_eq!(server.counters().total_requests(), 0);
 }
 
+// Shows: directories
 #[tokio::test]
 async fn a_missing_directory_is_made_at_the_first_acquire_only() {
     let server = start_empty();
@@ -97,6 +100,7 @@ async fn a_missing_directory_is_made_at_the_first_acquire_only() {
 }
 
 /// It looks once more before it has the lock: its own node may have been deleted by hand.
+// Shows: watch-one-node
 #[tokio::test]
 async fn the_next_in_line_costs_four_requests_and_one_notification() {
     let server = start();
@@ -135,6 +139,7 @@ async fn the_second_in_line_looks_once_more() {
     third.release().await.unwrap();
 }
 
+// Shows: watch-one-node
 #[tokio::test]
 async fn a_release_wakes_exactly_one_of_five_waiters() {
     let server = start();
@@ -159,6 +164,7 @@ async fn a_release_wakes_exactly_one_of_five_waiters() {
     held.release().await.unwrap();
 }
 
+// Shows: try-lock, held-by
 #[tokio::test]
 async fn a_try_costs_two_lists_and_a_sync_when_it_is_busy_and_writes_nothing() {
     let server = start();
@@ -207,6 +213,7 @@ fn last_zxid(server: &Server) -> i64 {
 }
 
 /// Where this client alone has all its places in the queue taken, it knows without asking.
+// Shows: try-lock
 #[tokio::test]
 async fn a_try_costs_nothing_while_all_places_are_taken() {
     let server = start();
@@ -220,6 +227,7 @@ async fn a_try_costs_nothing_while_all_places_are_taken() {
     guard.release().await.unwrap();
 }
 
+// Shows: places
 #[tokio::test]
 async fn a_waiter_in_memory_costs_nothing() {
     let server = start();
@@ -235,6 +243,7 @@ async fn a_waiter_in_memory_costs_nothing() {
 }
 
 /// A waiter that goes takes its watch along: at no end is one left behind.
+// Shows: watch-one-node
 #[tokio::test]
 async fn no_watch_outlives_its_waiter() {
     let server = start();

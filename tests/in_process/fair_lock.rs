@@ -44,6 +44,7 @@ async fn clean(server: &Server, clients: &[&Client]) {
 }
 
 /// One queue with the mutexes of all clients; those of one session do not watch each other.
+// Shows: waiting-in-memory
 #[tokio::test]
 async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
     let server = start();
@@ -73,6 +74,7 @@ async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
 
 /// The next of the same session has the lock with the answer to the one request that deletes the holder's
 /// node.
+// Shows: hand-over
 #[tokio::test]
 async fn a_release_hands_over_by_the_deletion_of_its_node() {
     let server = start();
@@ -97,6 +99,7 @@ async fn a_release_hands_over_by_the_deletion_of_its_node() {
 }
 
 /// Where it is not known whether that request was carried out, the next in line looks.
+// Shows: hand-over
 #[tokio::test]
 async fn a_hand_over_without_an_answer_is_looked_at() {
     for carried_out in [true, false] {
@@ -129,6 +132,7 @@ async fn a_hand_over_without_an_answer_is_looked_at() {
 }
 
 /// A lock is not handed over to one that has given up; the one behind it looks, or has inherited its place.
+// Shows: hand-over
 #[tokio::test]
 async fn a_hand_over_to_one_that_gives_up_goes_to_the_one_behind_it() {
     for deleted_first in [true, false] {
@@ -159,6 +163,7 @@ async fn a_hand_over_to_one_that_gives_up_goes_to_the_one_behind_it() {
 }
 
 /// Who waits in memory for a node of its own session, with another session's in between, is not the next.
+// Shows: hand-over
 #[tokio::test]
 async fn a_release_hands_nothing_over_past_another_client() {
     let server = start();
@@ -184,6 +189,7 @@ async fn a_release_hands_nothing_over_past_another_client() {
 }
 
 /// What is handed over is a lock that is held. When it was lost, the next in line looks at the queue.
+// Shows: hand-over
 #[tokio::test]
 async fn a_lost_lock_is_not_handed_over() {
     let server = start();
@@ -210,6 +216,7 @@ async fn a_lost_lock_is_not_handed_over() {
 }
 
 /// Those behind one that gives up go on waiting, for the one before it.
+// Shows: waiting-in-memory
 #[tokio::test]
 async fn a_waiter_in_the_middle_gives_up() {
     let server = start();
@@ -233,6 +240,7 @@ async fn a_waiter_in_the_middle_gives_up() {
 }
 
 /// Two thousand arrive together: a handful of lists and no watch; each is served, in order, for one deletion.
+// Shows: shared-lists, fair-waiters
 #[tokio::test]
 async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
     const WAITERS: usize = 2_000;
@@ -285,6 +293,7 @@ async fn start_together(
     attempts
 }
 
+// Shows: fair-waiters
 #[tokio::test]
 async fn more_waiters_than_allowed_are_refused() {
     let server = start();

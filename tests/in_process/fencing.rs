@@ -20,6 +20,7 @@ async fn pause_for_long(server: &Server, client: &Client) {
     until(server, "the end of its node", move |view| view.children(DIRECTORY).len() < nodes).await;
 }
 
+// Shows: reader-tokens
 #[tokio::test]
 async fn a_paused_reader_is_refused_after_an_upgraded_writer() {
     let server = start();
@@ -36,6 +37,7 @@ async fn a_paused_reader_is_refused_after_an_upgraded_writer() {
     assert_eq!(refused.highest(), Token::Write(writer.fencing_token()));
 }
 
+// Shows: paused-process, reader-tokens
 #[tokio::test]
 async fn a_paused_writer_is_refused_beside_a_later_reader() {
     let server = start();
@@ -52,6 +54,7 @@ async fn a_paused_writer_is_refused_beside_a_later_reader() {
 }
 
 /// Each grant to write has a token of its own, above those of all contenders before.
+// Shows: token-order
 #[tokio::test]
 async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
     let server = start();
@@ -93,6 +96,7 @@ async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
 
 /// The writer that it is to be below gives up before it can be asked for: those behind it have been waiting
 /// as well.
+// Shows: upgraded-token
 #[tokio::test]
 async fn an_upgraded_writer_is_below_a_reader_whose_writer_has_gone() {
     let server = start();
@@ -117,6 +121,7 @@ async fn an_upgraded_writer_is_below_a_reader_whose_writer_has_gone() {
 }
 
 /// What kind of token a guard has stays with it on its way through `dyn`.
+// Shows: reader-tokens
 #[tokio::test]
 async fn a_token_says_whether_it_is_a_readers() {
     let server = start();
@@ -175,6 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// The rule: no contender after a later writer, no writer after a later reader.
+    // Shows: reader-tokens
     #[test]
     fn the_gate_and_the_sql_of_its_documentation_refuse_the_same(tokens in prop::collection::vec(token(), 1..12)) {
         let [table, writer, reader] = statements();

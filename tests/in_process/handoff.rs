@@ -50,6 +50,7 @@ fn numbers(guard: &LockGuard) -> (i64, u64) {
 }
 
 /// The next one has the lock before the release returns, by the same node, and nobody is asked.
+// Shows: hand-off
 #[tokio::test]
 async fn a_hand_over_costs_no_request_and_keeps_the_order_of_arrival() {
     let server = start();
@@ -88,6 +89,7 @@ async fn a_hand_over_costs_no_request_and_keeps_the_order_of_arrival() {
 }
 
 /// However many tasks wait, there is one node, and no two are inside.
+// Shows: hand-off
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn ten_thousand_tasks_have_one_node_at_a_time() {
     let server = start();
@@ -112,6 +114,7 @@ async fn ten_thousand_tasks_have_one_node_at_a_time() {
 }
 
 /// After `max` holders the node goes to the back of the queue, also if nobody else is there.
+// Shows: hand-off
 #[tokio::test]
 async fn the_node_goes_to_the_back_of_the_queue_after_max_holders() {
     let server = start();
@@ -148,6 +151,7 @@ async fn the_node_goes_to_the_back_of_the_queue_after_max_holders() {
 
 /// Another process waits for a greedy one no longer than the time that was set and the longest hold of a task.
 /// A busy machine makes each hold longer, and so fewer fit into that time.
+// Shows: hand-off
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_process_waits_no_longer_than_the_bound_and_one_hold() {
     const TIME: Duration = Duration::from_millis(50);
@@ -184,6 +188,7 @@ async fn another_process_waits_no_longer_than_the_bound_and_one_hold() {
 }
 
 /// One that leaves is passed over, wherever it is: in the line, or with the lock on its way to it.
+// Shows: hand-off
 #[tokio::test]
 async fn those_that_leave_are_passed_over() {
     let server = start();
@@ -207,6 +212,7 @@ async fn those_that_leave_are_passed_over() {
 }
 
 /// When all have left, the attempt goes too, and a flush waits for that.
+// Shows: hand-off
 #[tokio::test]
 async fn an_attempt_that_nobody_waits_for_is_cancelled() {
     let server = start();
@@ -228,6 +234,7 @@ async fn an_attempt_that_nobody_waits_for_is_cancelled() {
 }
 
 /// At the deadline the error says who is ahead, and since when this process holds the lock itself.
+// Shows: hand-off
 #[tokio::test]
 async fn a_wait_ends_at_its_deadline_and_says_who_is_ahead() {
     let server = start();
@@ -266,6 +273,7 @@ async fn a_wait_ends_at_its_deadline_and_says_who_is_ahead() {
 }
 
 /// Where no server answers, the error says that, and not that another is ahead.
+// Shows: hand-off
 #[tokio::test]
 async fn a_wait_for_a_silent_server_is_no_wait_for_another() {
     let server = start();
@@ -283,6 +291,7 @@ async fn a_wait_for_a_silent_server_is_no_wait_for_another() {
 }
 
 /// What the attempt fails with, everybody who waits at that moment is told.
+// Shows: hand-off
 #[tokio::test]
 async fn an_error_of_the_attempt_is_everybody_s() {
     let server = start();
@@ -301,6 +310,7 @@ async fn an_error_of_the_attempt_is_everybody_s() {
 }
 
 /// One that came while the attempt was under way has time and tries of its own.
+// Shows: hand-off
 #[tokio::test]
 async fn an_error_is_not_of_those_that_came_later() {
     let server = start();
@@ -321,6 +331,7 @@ async fn an_error_is_not_of_those_that_came_later() {
     assert_clean(&server, "later").await;
 }
 
+// Shows: hand-off
 #[tokio::test]
 async fn a_try_waits_for_nobody() {
     let server = start();
@@ -360,6 +371,7 @@ async fn a_try_waits_for_nobody() {
 }
 
 /// A lost lock is not handed over: those that wait queue by another node.
+// Shows: hand-off
 #[tokio::test]
 async fn a_lost_lock_is_not_handed_over() {
     let server = start();
@@ -401,6 +413,7 @@ async fn a_lost_lock_is_not_handed_over() {
 
 /// In doubt whether the servers keep the session, and after a transaction of unknown outcome, the next one
 /// looks.
+// Shows: hand-off
 #[tokio::test]
 async fn nothing_is_handed_over_in_doubt() {
     let server = start();
@@ -443,6 +456,7 @@ async fn nothing_is_handed_over_in_doubt() {
 }
 
 /// The hold of each is its own: its lease, its count, and the line that acquired it.
+// Shows: hand-off
 #[tokio::test]
 async fn each_holder_has_a_hold_of_its_own() {
     let server = start();
@@ -474,6 +488,7 @@ async fn each_holder_has_a_hold_of_its_own() {
 }
 
 /// A requested revocation is the holder's to decide on, and ends the row.
+// Shows: hand-off
 #[tokio::test]
 async fn a_requested_revocation_ends_the_row() {
     let server = start();
@@ -496,6 +511,7 @@ async fn a_requested_revocation_ends_the_row() {
 }
 
 /// Other locks of the same client at the path are others.
+// Shows: hand-off
 #[tokio::test]
 async fn other_locks_of_the_client_have_nodes_of_their_own() {
     let server = start();
@@ -519,6 +535,7 @@ async fn other_locks_of_the_client_have_nodes_of_their_own() {
 }
 
 /// The end of the client is the end of every wait, also while a guard of it is kept.
+// Shows: hand-off
 #[tokio::test]
 async fn close_ends_all_waits() {
     let server = start();
@@ -536,6 +553,7 @@ async fn close_ends_all_waits() {
 }
 
 /// Heartbeats ask for the node all the time, whoever holds it.
+// Shows: hand-off
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_deleted_by_hand_is_noticed_whoever_holds_it() {
     let server = start();
@@ -557,6 +575,7 @@ async fn a_node_deleted_by_hand_is_noticed_whoever_holds_it() {
 
 /// Heartbeats ask on behalf of one holder. The answer is about the node, whoever has it by then: with holds
 /// shorter than the way to the servers and back, it always comes after the release.
+// Shows: hand-off
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_heartbeat_finds_is_told_to_the_holder_of_that_moment() {
     let server = start();
@@ -598,6 +617,7 @@ async fn a_short_interruption_loses_nobody() {
 }
 
 /// The first handle decides; a later one leaves the option open, or agrees.
+// Shows: hand-off
 #[tokio::test]
 async fn handles_agree_on_it() {
     let server = start();

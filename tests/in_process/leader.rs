@@ -133,6 +133,7 @@ async fn terms(seen: &mut watch::Receiver<Vec<FencingToken>>, count: usize) -> V
 // The layouts.
 
 /// Curator's: `_c_<uuid>-latch-<number>` with the id as data.
+// Shows: election
 #[tokio::test]
 async fn a_latch_has_curators_node() {
     let server = Server::start().unwrap();
@@ -156,6 +157,7 @@ async fn a_latch_has_curators_node() {
 }
 
 /// Curator's: a mutex, with the id as data if it is not empty.
+// Shows: election
 #[tokio::test]
 async fn a_selector_has_the_node_of_a_mutex() {
     let server = start();
@@ -210,6 +212,7 @@ async fn participants_are_seen_in_order_with_their_ids() {
     within("the answer", reading).await.unwrap();
 }
 
+// Shows: election
 #[tokio::test]
 async fn a_latch_and_a_lock_do_not_share_a_path() {
     let server = start();
@@ -309,6 +312,7 @@ async fn a_dropped_latch_leaves_no_node_and_no_session() {
 }
 
 /// What a caller keeps of a term that is over keeps nothing at the servers.
+// Shows: leaders-work
 #[tokio::test]
 async fn a_leadership_that_is_kept_keeps_no_session() {
     let server = start();
@@ -325,6 +329,7 @@ async fn a_leadership_that_is_kept_keeps_no_session() {
 }
 
 /// The work is over when the next one is let in: while it is not dropped, the node stays.
+// Shows: leaders-work
 #[tokio::test]
 async fn work_is_dropped_before_the_node_is_deleted() {
     for is_closed in [true, false] {
@@ -354,6 +359,7 @@ async fn work_is_dropped_before_the_node_is_deleted() {
 }
 
 /// Work that its task does not poll keeps the leadership for the session timeout, and not for ever.
+// Shows: leaders-work
 #[tokio::test]
 async fn work_that_is_not_polled_does_not_keep_the_leadership() {
     let server = start_impatient();
@@ -547,6 +553,7 @@ async fn curator_171_a_leader_whose_node_is_deleted_is_told() {
 }
 
 /// CURATOR-644, -645: two participants that were reconnected deleted and created their nodes again and again.
+// Shows: election
 #[tokio::test]
 async fn curator_644_a_reconnect_changes_nothing() {
     let server = start();
@@ -594,6 +601,7 @@ async fn curator_644_a_reconnect_changes_nothing() {
 }
 
 /// CURATOR-653: what a follower had read before it joined again made it the leader by a node that was gone.
+// Shows: election
 #[tokio::test]
 async fn curator_653_a_list_from_before_the_own_node_was_deleted_makes_no_leader() {
     let server = start();
@@ -612,6 +620,7 @@ async fn curator_653_a_list_from_before_the_own_node_was_deleted_makes_no_leader
 
 /// CURATOR-696, -620: after a session's end a leader came back by its old node, which the servers deleted then,
 /// and it led beside the next one.
+// Shows: election
 #[tokio::test]
 async fn curator_696_a_leader_of_an_ended_session_joins_at_the_end() {
     let server = start();
@@ -728,6 +737,7 @@ async fn work_is_run_by_one_at_a_time_and_gives_the_leadership_back() {
 }
 
 /// The work of a lost term is dropped before another participant leads, and begun again in the next term.
+// Shows: leaders-work
 #[tokio::test]
 async fn the_work_of_a_lost_term_is_dropped_and_begun_again() {
     let server = start_impatient();
@@ -818,6 +828,7 @@ async fn a_create_without_an_answer_leaves_one_node() {
 }
 
 /// However long the servers are away, and whatever the retry policy says of a single call.
+// Shows: election
 #[tokio::test]
 async fn a_participant_outlasts_an_outage_that_is_longer_than_its_retries() {
     let server = start_impatient();
@@ -852,6 +863,7 @@ fn selector_at(client: &Client, path: &str) -> LeaderSelector {
 }
 
 /// What no repetition changes is said, and ends the participation.
+// Shows: election
 #[tokio::test]
 async fn a_refusal_ends_the_participation() {
     let server = start();
@@ -867,6 +879,7 @@ async fn a_refusal_ends_the_participation() {
 }
 
 /// A holder is told of its loss before the next one leads, by the clock alone.
+// Shows: leaders-work
 #[tokio::test]
 async fn a_leader_that_is_cut_off_stops_before_the_next_one_leads() {
     let server = start_impatient();

@@ -44,6 +44,7 @@ async fn until_free(server: &Server) {
 }
 
 /// The executor of the holder does nothing from before the end of the lease until after the release.
+// Shows: lease-over
 #[tokio::test]
 async fn a_blocked_executor_keeps_neither_the_lock_nor_the_truth() {
     let server = start();
@@ -63,6 +64,7 @@ async fn a_blocked_executor_keeps_neither_the_lock_nor_the_truth() {
 }
 
 /// By the clock at each question, whoever else has noticed it.
+// Shows: lease-over
 #[tokio::test]
 async fn a_question_reads_the_clock() {
     let server = start();
@@ -120,6 +122,7 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
 
 /// Right before the end, right after it, and while it is noticed: an extension that has succeeded holds, and one
 /// that has not says so.
+// Shows: lease-over
 #[tokio::test]
 async fn an_extension_races_with_the_end() {
     let server = start();
@@ -163,6 +166,7 @@ async fn an_extension_races_with_the_end() {
 }
 
 /// One that no caller could ever see ends, although the time of the call is not over.
+// Shows: lease-over
 #[tokio::test]
 async fn a_lease_that_is_too_short_to_be_seen_ends_the_call() {
     let server = start();

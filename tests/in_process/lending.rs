@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use zookeeper_client as zk;
 use zookeeper_recipes::{Client, ErrorKind, ReleaseError};
 
+// Shows: lent-session
 #[tokio::test]
 async fn work_is_done_in_the_clients_session() {
     let server = start();
@@ -30,6 +31,7 @@ async fn work_is_done_in_the_clients_session() {
     assert_eq!(late.kind(), ErrorKind::Closed, "{late}");
 }
 
+// Shows: lent-session
 #[tokio::test]
 async fn work_waits_for_a_session_and_ends_with_it() {
     let server = start();
@@ -69,6 +71,7 @@ async fn work_waits_for_a_session_and_ends_with_it() {
 }
 
 /// The client library closes a session with the last clone of its handle.
+// Shows: lent-session
 #[tokio::test]
 async fn a_clone_that_is_kept_is_what_close_waits_for() {
     let server = start();

@@ -55,6 +55,7 @@ async fn all_members_are_held_in_the_order_given() {
     assert_empty(&server);
 }
 
+// Shows: multi-lock
 #[tokio::test]
 async fn each_member_excludes_as_a_lock_of_its_kind() {
     let server = start_empty();
@@ -80,6 +81,7 @@ async fn each_member_excludes_as_a_lock_of_its_kind() {
     assert_empty(&server);
 }
 
+// Shows: multi-lock
 #[tokio::test]
 async fn members_that_cannot_be_held_together_are_refused() {
     let server = start_empty();
@@ -115,6 +117,7 @@ async fn members_that_cannot_be_held_together_are_refused() {
     assert_eq!(server.counters().total_requests(), 0, "it is decided here");
 }
 
+// Shows: multi-lock-try
 #[tokio::test]
 async fn one_that_is_not_free_in_time_is_named_and_the_others_are_released() {
     let server = start_empty();
@@ -139,6 +142,7 @@ async fn one_that_is_not_free_in_time_is_named_and_the_others_are_released() {
 }
 
 /// Curator gives each member the whole time, and goes on after an error.
+// Shows: multi-lock
 #[tokio::test]
 async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
     let server = start_empty();
@@ -176,6 +180,7 @@ async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
 }
 
 /// P holds a and then asks for b; the multi-lock, which waits for a, must not be before it in b.
+// Shows: multi-lock
 #[tokio::test]
 async fn it_keeps_nothing_that_locks_nested_in_the_order_of_the_paths_wait_for() {
     let server = start_empty();
@@ -193,6 +198,7 @@ async fn it_keeps_nothing_that_locks_nested_in_the_order_of_the_paths_wait_for()
 }
 
 /// Multi-locks of any members in any order, and locks nested in the order of their paths, of several clients.
+// Shows: multi-lock
 #[tokio::test(flavor = "multi_thread")]
 async fn any_multi_locks_and_nested_locks_come_to_an_end_and_exclude_each_other() {
     const PATHS: [&str; 5] = ["/multi/a", "/multi/b", "/multi/c", "/multi/d", "/multi/e"];
@@ -255,6 +261,7 @@ async fn any_multi_locks_and_nested_locks_come_to_an_end_and_exclude_each_other(
 }
 
 /// Its member has a node of its own, behind the one that the tasks of its client hand over.
+// Shows: multi-lock
 #[tokio::test]
 async fn it_waits_for_the_row_of_its_client() {
     let server = start_empty();
@@ -273,6 +280,7 @@ async fn it_waits_for_the_row_of_its_client() {
     within("the release", guard.release()).await.unwrap();
 }
 
+// Shows: one-value, multi-lock-loss
 #[tokio::test]
 async fn the_loss_of_one_is_the_loss_of_all() {
     let server = start_empty();
@@ -297,6 +305,7 @@ async fn the_loss_of_one_is_the_loss_of_all() {
 }
 
 /// Without the caller: its guard is kept.
+// Shows: one-value, multi-lock-loss
 #[tokio::test]
 async fn the_end_of_one_releases_all() {
     let server = start_empty();
@@ -333,6 +342,7 @@ async fn a_transaction_commits_while_all_are_held() {
 
 /// The checks of the members' nodes are part of the request, which a server answers by a closed connection if it
 /// is too large.
+// Shows: multi-lock-loss
 #[tokio::test]
 async fn a_transaction_is_too_large_with_the_checks_of_all_members() {
     let server = start_empty();
@@ -348,6 +358,7 @@ async fn a_transaction_is_too_large_with_the_checks_of_all_members() {
     guard.release().await.unwrap();
 }
 
+// Shows: multi-lock-loss
 #[tokio::test]
 async fn a_session_that_ends_loses_all_and_is_told_once() {
     let server = start_empty();
@@ -381,6 +392,7 @@ async fn shares_are_of_all_members() {
     assert_empty(&server);
 }
 
+// Shows: multi-lock-loss
 #[tokio::test]
 async fn revocation_of_any_member_is_told() {
     let server = start_empty();
@@ -396,6 +408,7 @@ async fn revocation_of_any_member_is_told() {
 }
 
 /// Curator releases all too, and throws the first error.
+// Shows: multi-lock-loss
 #[tokio::test]
 async fn a_release_that_is_refused_is_reported_and_the_others_are_released() {
     let server = start_empty();
@@ -416,6 +429,7 @@ async fn a_release_that_is_refused_is_reported_and_the_others_are_released() {
 }
 
 /// The timers are the client's: its caller may have none, and no runtime at all.
+// Shows: multi-lock
 #[test]
 fn it_needs_no_runtime_of_its_caller_s() {
     let server = start_empty();
@@ -439,6 +453,7 @@ fn it_needs_no_runtime_of_its_caller_s() {
     });
 }
 
+// Shows: multi-lock
 #[tokio::test]
 async fn a_thousand_members_are_held_and_lost_as_one() {
     let server = start_empty();

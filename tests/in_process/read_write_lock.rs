@@ -63,6 +63,7 @@ async fn clean(server: &Server, clients: &[&Client]) {
     client.close().await.unwrap();
 }
 
+// Shows: read-write
 #[tokio::test]
 async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
     let server = start();
@@ -91,6 +92,7 @@ async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
 }
 
 /// The writer in between gives up: its readers do not come in before the writer that is still there.
+// Shows: read-write
 #[tokio::test]
 async fn a_reader_whose_writer_gives_up_looks_for_the_one_before() {
     let server = start();
@@ -142,6 +144,7 @@ async fn participants_are_of_one_kind_or_of_all() {
 }
 
 /// The gate bounds the queue, not the readers that are inside.
+// Shows: places
 #[tokio::test]
 async fn more_readers_than_places_are_inside() {
     let server = start();
@@ -181,6 +184,7 @@ async fn no_reader_joins_ahead_of_a_writer_of_its_client() {
 }
 
 /// No queued writer comes in between, queued readers do, and the guard keeps its token.
+// Shows: downgrade
 #[tokio::test]
 async fn a_downgrade_keeps_the_place_and_the_token() {
     let server = start();
@@ -208,6 +212,7 @@ async fn a_downgrade_keeps_the_place_and_the_token() {
     clean(&server, &[a, b]).await;
 }
 
+// Shows: downgrade
 #[tokio::test]
 async fn a_downgrade_lets_readers_in_that_wait() {
     let server = start();
@@ -222,6 +227,7 @@ async fn a_downgrade_lets_readers_in_that_wait() {
 }
 
 /// Whatever is lost on the way, the outcome is found out, and there is one node.
+// Shows: downgrade
 #[tokio::test]
 async fn a_downgrade_whose_reply_is_lost_is_found_out() {
     let server = start();
@@ -245,6 +251,7 @@ async fn a_downgrade_whose_reply_is_lost_is_found_out() {
 }
 
 /// The beats that go out while a conversion is under way ask for neither of its nodes.
+// Shows: conversion-ends
 #[tokio::test]
 async fn a_heartbeat_during_a_conversion_loses_nothing() {
     let server = start();
@@ -269,6 +276,7 @@ async fn a_heartbeat_during_a_conversion_loses_nothing() {
     clean(&server, &[&client]).await;
 }
 
+// Shows: conversion-ends
 #[tokio::test]
 async fn a_dropped_conversion_gives_the_lock_back() {
     let server = start();
@@ -303,6 +311,7 @@ async fn a_dropped_conversion_gives_the_lock_back() {
     }
 }
 
+// Shows: would-deadlock
 #[tokio::test]
 async fn a_lock_that_is_shared_is_not_converted() {
     let server = start();
@@ -328,6 +337,7 @@ async fn a_lock_that_is_shared_is_not_converted() {
 }
 
 /// Writers and readers that wait behind a writer do not hinder it, and are served afterwards, in order.
+// Shows: upgrade
 #[tokio::test]
 async fn a_reader_that_is_alone_becomes_the_writer() {
     let server = start();
@@ -362,6 +372,7 @@ async fn a_reader_that_is_alone_becomes_the_writer() {
 
 /// Neither of two readers passes the other; when one goes, the other can. What was tried leaves nothing
 /// behind.
+// Shows: upgrade
 #[tokio::test]
 async fn a_reader_beside_another_gets_its_guard_back() {
     let server = start();
@@ -386,6 +397,7 @@ async fn a_reader_beside_another_gets_its_guard_back() {
 }
 
 /// A reader that comes between the write node and the look at the directory is seen, or sees.
+// Shows: upgrade
 #[tokio::test]
 async fn a_reader_that_comes_during_an_upgrade_waits_for_it() {
     let server = start();
@@ -405,6 +417,7 @@ async fn a_reader_that_comes_during_an_upgrade_waits_for_it() {
     clean(&server, &[&a, &b]).await;
 }
 
+// Shows: conversion-ends
 #[tokio::test]
 async fn an_upgrade_whose_replies_are_lost_is_found_out() {
     let server = start();
@@ -475,6 +488,7 @@ async fn a_session_that_ends_during_a_conversion_takes_the_lock_along() {
 }
 
 /// The node of a converted lock is looked after like any other.
+// Shows: node-deleted-by-hand
 #[tokio::test]
 async fn a_converted_lock_that_is_deleted_by_hand_is_told() {
     let server = start();
@@ -492,6 +506,7 @@ async fn a_converted_lock_that_is_deleted_by_hand_is_told() {
     clean(&server, &[&client]).await;
 }
 
+// Shows: mixed-recipes
 #[tokio::test]
 async fn recipes_of_another_order_are_refused_here_and_there() {
     let server = start();
@@ -599,6 +614,7 @@ async fn thirty_readers_behind_a_writer_cost_its_release_two_requests() {
 }
 
 /// In kazoo's dialect a writer's node and a mutex's look alike. Where the two meet, one is refused.
+// Shows: mixed-recipes
 #[tokio::test]
 async fn a_kazoo_mutex_does_not_come_in_beside_a_downgraded_reader() {
     let server = start();

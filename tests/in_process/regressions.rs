@@ -54,6 +54,7 @@ async fn connect_gives_up_at_its_timeout_not_at_the_sessions() {
 }
 
 /// The client library tries the addresses in random order, and those of a short list several times over.
+// Shows: server-timeout
 #[tokio::test]
 async fn a_server_that_hangs_does_not_use_up_the_time_of_the_others() {
     let server = server();
@@ -99,6 +100,7 @@ async fn everything(server: &Server, client: &Client) {
     assert_eq!(lost.await.reason(), LostReason::Closed);
 }
 
+// Shows: attempt-outlives-caller
 #[test]
 fn every_wait_works_without_tokio() {
     let server = server();

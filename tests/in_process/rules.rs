@@ -1,4 +1,4 @@
-//! The rules of the protocol: docs/protocol.md names the tests that show each. The server is in the process
+//! The rules of the protocol: docs/protocol-tests.md lists the tests that show each. The server is in the process
 //! and waits at a gate where a test needs a certain moment. These need sockets, threads or runtimes; the others run
 //! in virtual time: `simulation/tests/scenarios/rules`.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]

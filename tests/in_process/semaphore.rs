@@ -31,6 +31,7 @@ async fn nothing_queues(server: &Server) {
     until(server, "an empty queue", |view| view.children(LOCKS).is_empty()).await;
 }
 
+// Shows: permits-by-one-transaction, permit-tokens
 #[tokio::test]
 async fn so_many_permits_and_no_more() {
     let server = start_empty();
@@ -87,6 +88,7 @@ async fn tried(semaphore: InterProcessSemaphore) -> SemaphorePermit {
     }
 }
 
+// Shows: slots, try-permits
 #[tokio::test]
 async fn ten_tries_at_once_for_ten_permits_all_succeed() {
     let server = start_empty();
@@ -107,6 +109,7 @@ async fn ten_tries_at_once_for_ten_permits_all_succeed() {
     );
 }
 
+// Shows: semaphore-limit
 #[tokio::test]
 async fn the_limit_for_everybody_counts_as_soon_as_it_is_set() {
     let server = start_empty();
@@ -129,6 +132,7 @@ async fn the_limit_for_everybody_counts_as_soon_as_it_is_set() {
     acquired(&one, 1).await.release().await.unwrap();
 }
 
+// Shows: semaphore-limit
 #[tokio::test]
 async fn what_cannot_be_is_said() {
     let server = start_empty();
@@ -158,6 +162,7 @@ async fn what_cannot_be_is_said() {
 }
 
 /// The limit is what counts first. Below it the error says how many one request has room for.
+// Shows: semaphore-limit
 #[tokio::test]
 async fn permits_that_one_request_has_no_room_for_are_said_to_be_too_many() {
     let server = start_empty();
@@ -216,6 +221,7 @@ async fn permits_are_divided_and_joined() {
     assert_eq!(format!("{handle:?}"), r#"InterProcessSemaphore("/sem")"#);
 }
 
+// Shows: permit-tokens
 #[tokio::test]
 async fn a_merged_permit_shows_the_lowest_token() {
     let server = start_empty();
@@ -230,6 +236,7 @@ async fn a_merged_permit_shows_the_lowest_token() {
     assert_eq!(newest.fencing_token(), newer, "each has its own again");
 }
 
+// Shows: permit-tokens
 #[tokio::test]
 async fn a_transaction_under_permits_commits_only_while_all_are_held() {
     let server = start_empty();

@@ -40,6 +40,7 @@ async fn slow_to_return(server: &Server, _: &[i64], end: Instant) {
     server.restart().unwrap();
 }
 
+// Shows: spare-connection
 #[tokio::test]
 async fn slow_to_return_at_6_s() {
     costs_no_lock(Duration::from_secs(6), slow_to_return).await;

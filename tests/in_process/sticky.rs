@@ -65,6 +65,7 @@ async fn gone(server: &Server, node: &str) {
     until(server, "the end of the kept node", move |view| !view.exists(&node)).await;
 }
 
+// Shows: kept-node
 #[tokio::test]
 async fn a_kept_lock_is_acquired_again_without_a_request() {
     let server = start();
@@ -106,6 +107,7 @@ async fn a_kept_lock_is_acquired_again_without_a_request() {
 }
 
 /// While no other client wants the lock, its tasks hand it over in memory.
+// Shows: kept-node
 #[tokio::test]
 async fn tasks_of_the_client_share_the_kept_node() {
     let (server, client, lock, _node, _other) = scene().await;
@@ -124,6 +126,7 @@ async fn tasks_of_the_client_share_the_kept_node() {
 }
 
 /// One that comes has the lock: its create tells the owner, whose deletion tells it.
+// Shows: kept-node
 #[tokio::test]
 async fn a_kept_lock_is_given_up_to_one_that_comes() {
     let (server, client, lock, node, other) = scene().await;
@@ -147,6 +150,7 @@ async fn a_kept_lock_is_given_up_to_one_that_comes() {
 }
 
 /// A held one is given up with its release, whoever of this client waits.
+// Shows: kept-node
 #[tokio::test]
 async fn a_held_one_is_given_up_with_its_release() {
     let server = start();
@@ -173,6 +177,7 @@ async fn a_held_one_is_given_up_with_its_release() {
 }
 
 /// No other caller of its client has come, for whom others would be watched for.
+// Shows: kept-node
 #[tokio::test]
 async fn the_node_of_a_try_is_kept_and_given_up() {
     let server = start();
@@ -188,6 +193,7 @@ async fn the_node_of_a_try_is_kept_and_given_up() {
 }
 
 /// A try of another process leaves its node as a sign.
+// Shows: kept-node
 #[tokio::test]
 async fn a_try_gets_a_kept_lock_and_waits_shortly_for_a_held_one() {
     let (server, client, lock, node, other) = scene().await;
@@ -230,6 +236,7 @@ async fn a_try_gets_a_kept_lock_and_waits_shortly_for_a_held_one() {
 }
 
 /// One that comes lists again before it watches: by then the owner has given the node up.
+// Shows: kept-node
 #[tokio::test]
 async fn one_that_comes_needs_no_watch() {
     let (server, client, lock, node, other) = scene().await;
@@ -248,6 +255,7 @@ async fn one_that_comes_needs_no_watch() {
 }
 
 /// A try waits shortly behind a kept node, and not for less because the servers are slow.
+// Shows: kept-node
 #[tokio::test]
 async fn a_try_gets_a_kept_lock_from_slow_servers() {
     let (server, client, lock, node, other) = scene().await;
@@ -264,6 +272,7 @@ async fn a_try_gets_a_kept_lock_from_slow_servers() {
 }
 
 /// A contender that creates and deletes, as Curator's `acquire(0)`, is another too.
+// Shows: kept-node
 #[tokio::test]
 async fn one_that_comes_and_goes_makes_it_give_up() {
     let (server, client, lock, node, _other) = scene().await;
@@ -275,6 +284,7 @@ async fn one_that_comes_and_goes_makes_it_give_up() {
 }
 
 /// Other locks of the same client are others.
+// Shows: kept-node
 #[tokio::test]
 async fn other_locks_of_the_client_get_it() {
     let (server, client, lock, _node, _other) = scene().await;
@@ -291,6 +301,7 @@ async fn other_locks_of_the_client_get_it() {
 
 /// A handle for each request, whose caller leaves at any moment: what it was granted goes with the handle, before a
 /// flush that is called then returns.
+// Shows: kept-node
 #[tokio::test]
 async fn nothing_is_kept_without_a_handle_whenever_its_caller_leaves() {
     let server = start();
@@ -308,6 +319,7 @@ async fn nothing_is_kept_without_a_handle_whenever_its_caller_leaves() {
 }
 
 /// Only from health: after an interruption, a lost session or a node deleted by hand it is acquired as any other.
+// Shows: kept-node
 #[tokio::test]
 async fn trouble_ends_the_keeping() {
     let (server, client, lock, node, _other) = scene().await;
@@ -405,6 +417,7 @@ async fn a_heartbeat_asks_for_a_kept_node() {
 }
 
 /// Where the list fails or shows another, nothing is kept.
+// Shows: kept-node
 #[tokio::test]
 async fn it_is_kept_only_while_a_watch_shows_that_there_is_no_other() {
     let server = start();
@@ -434,6 +447,7 @@ async fn it_is_kept_only_while_a_watch_shows_that_there_is_no_other() {
 }
 
 /// Each holder's lease is its own.
+// Shows: kept-node
 #[tokio::test]
 async fn a_lease_ends_the_hold_and_not_the_next() {
     let (server, client, lock, _node, _other) = scene().await;
@@ -453,6 +467,7 @@ async fn a_lease_ends_the_hold_and_not_the_next() {
 }
 
 /// `close` leaves nothing, and the watch of a client that has no use for it any more goes.
+// Shows: kept-node
 #[tokio::test]
 async fn close_deletes_a_kept_node() {
     let (server, client, lock, _node, other) = scene().await;
@@ -469,6 +484,7 @@ async fn close_deletes_a_kept_node() {
     assert_clean(&server, "dropped").await;
 }
 
+// Shows: kept-node
 #[tokio::test]
 async fn a_requested_revocation_is_given_up_to() {
     let (server, client, lock, node, other) = scene().await;
@@ -481,6 +497,7 @@ async fn a_requested_revocation_is_given_up_to() {
     end(&server, &[&client], lock, "revoked").await;
 }
 
+// Shows: kept-node
 #[tokio::test]
 async fn handles_agree_on_it() {
     let server = start();

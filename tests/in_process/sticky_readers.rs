@@ -72,6 +72,7 @@ async fn clean(server: &Server, clients: &[&Client], what: &str) {
     let _ = what;
 }
 
+// Shows: kept-read-node
 #[tokio::test]
 async fn readers_share_a_node_without_a_request() {
     let server = start();
@@ -105,6 +106,7 @@ async fn readers_share_a_node_without_a_request() {
 }
 
 /// A writer of another process comes: it waits for those that are inside, and those that come later wait for it.
+// Shows: kept-read-node
 #[tokio::test]
 async fn a_writer_closes_the_node() {
     let server = start();
@@ -138,6 +140,7 @@ async fn a_writer_closes_the_node() {
 }
 
 /// With no reader inside a writer has the lock after two flights, by a try too, and a writer of the same client.
+// Shows: kept-read-node
 #[tokio::test]
 async fn a_writer_gets_a_lock_that_is_only_kept() {
     let server = start();
@@ -159,6 +162,7 @@ async fn a_writer_gets_a_lock_that_is_only_kept() {
 }
 
 /// Readers of other processes cost a list, and close nothing.
+// Shows: kept-read-node
 #[tokio::test]
 async fn readers_of_other_processes_close_nothing() {
     let server = start();
@@ -180,6 +184,7 @@ async fn readers_of_other_processes_close_nothing() {
 }
 
 /// An upgrade is refused beside another reader of the same node, and takes the node of one that is alone.
+// Shows: kept-read-node
 #[tokio::test]
 async fn an_upgrade_is_never_beside_a_reader() {
     let server = start();
@@ -201,6 +206,7 @@ async fn an_upgrade_is_never_beside_a_reader() {
 }
 
 /// From the grant on, also if that came by the room in which readers wait.
+// Shows: kept-read-node
 #[tokio::test]
 async fn a_reader_that_is_alone_upgrades_at_once() {
     let server = start();
@@ -217,6 +223,7 @@ async fn a_reader_that_is_alone_upgrades_at_once() {
 
 /// Readers that wait behind a writer share one node, and all have the lock when it is its turn: also before a writer
 /// that has come since.
+// Shows: kept-read-node
 #[tokio::test]
 async fn readers_that_wait_together_share_a_node() {
     let server = start();
@@ -263,6 +270,7 @@ async fn readers_that_wait_together_share_a_node() {
 }
 
 /// A node that no reader is inside by is given up to an upgrade, of its own client or another.
+// Shows: upgrade
 #[tokio::test]
 async fn a_node_that_is_only_kept_is_given_up_to_an_upgrade() {
     let server = start();
@@ -293,6 +301,7 @@ async fn a_node_that_is_only_kept_is_given_up_to_an_upgrade() {
 }
 
 /// Beside a reader of another client an upgrade waits shortly, and is refused.
+// Shows: upgrade
 #[tokio::test]
 async fn an_upgrade_is_refused_beside_a_reader_of_another_client() {
     let server = start();
@@ -313,6 +322,7 @@ async fn an_upgrade_is_refused_beside_a_reader_of_another_client() {
 }
 
 /// The end of one reader's lease is not the end of the others.
+// Shows: kept-read-node
 #[tokio::test]
 async fn a_lease_ends_one_reader() {
     let server = start();
@@ -332,6 +342,7 @@ async fn a_lease_ends_one_reader() {
 }
 
 /// Where a reader was asked to give the lock up, none joins its node after its release.
+// Shows: kept-read-node
 #[tokio::test]
 async fn a_requested_revocation_closes_the_node() {
     let server = start();
@@ -351,6 +362,7 @@ async fn a_requested_revocation_closes_the_node() {
 }
 
 /// A heartbeat tells all readers of a node that it is gone.
+// Shows: kept-read-node
 #[tokio::test]
 async fn all_readers_hear_that_their_node_is_gone() {
     let server = start();
@@ -376,6 +388,7 @@ async fn deleted_unseen(server: &Server, client: &Client, reader: &ReadGuard) {
 }
 
 /// What one reader learns of its node by a transaction, all that are inside know at once, and without a heartbeat.
+// Shows: kept-read-node
 #[tokio::test]
 async fn all_readers_hear_of_the_end_that_a_transaction_finds() {
     let server = start();
@@ -396,6 +409,7 @@ async fn all_readers_hear_of_the_end_that_a_transaction_finds() {
 }
 
 /// So does a reader that joins between a heartbeat and its answer.
+// Shows: kept-read-node
 #[tokio::test]
 async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
     let server = start();
@@ -416,6 +430,7 @@ async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
 }
 
 /// The look that asks for writers finds that the node is gone.
+// Shows: kept-read-node
 #[tokio::test]
 async fn the_look_for_writers_tells_of_the_end() {
     let server = start();
@@ -432,6 +447,7 @@ async fn the_look_for_writers_tells_of_the_end() {
 }
 
 /// The watch for a revocation finds it too.
+// Shows: kept-read-node
 #[tokio::test]
 async fn the_watch_for_a_revocation_tells_of_the_end() {
     let server = start();
@@ -451,6 +467,7 @@ async fn the_watch_for_a_revocation_tells_of_the_end() {
     clean(&server, &[&client], "revoked").await;
 }
 
+// Shows: kept-read-node
 #[tokio::test]
 async fn trouble_closes_the_node() {
     let server = start();

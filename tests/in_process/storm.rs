@@ -59,6 +59,7 @@ async fn a_request_during_a_conversion_is_not_missed() {
 
 /// There and back many times, with readers and writers queueing meanwhile: a token for each time, in order,
 /// and nothing left.
+// Shows: token-order
 #[tokio::test]
 async fn there_and_back_many_times() {
     let server = start();
@@ -88,6 +89,7 @@ async fn there_and_back_many_times() {
 }
 
 /// A runtime that goes while its task converts takes nothing along: the client has a thread of its own.
+// Shows: conversion-ends
 #[test]
 fn a_runtime_that_goes_during_a_conversion() {
     let server = start();

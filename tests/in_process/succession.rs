@@ -39,6 +39,7 @@ async fn replace(server: &Server, other: &Client, next: i32) -> LockGuard {
 
 /// The create is on its way without a list when the directory is replaced by one in which it gets the very
 /// number that it expects, behind a holder.
+// Shows: directory-watch
 #[tokio::test]
 async fn the_number_that_follows_in_another_directory_grants_nothing() {
     let server = start();
@@ -63,6 +64,7 @@ async fn the_number_that_follows_in_another_directory_grants_nothing() {
 }
 
 /// The same for a reader, for which a writer before it would be in the way.
+// Shows: directory-watch
 #[tokio::test]
 async fn a_reader_s_number_in_another_directory_grants_nothing() {
     let server = start();
@@ -88,6 +90,7 @@ async fn a_reader_s_number_in_another_directory_grants_nothing() {
 }
 
 /// A directory that is replaced while the watch is on its way is not the one in which the last node was.
+// Shows: directory-watch
 #[tokio::test]
 async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
     let server = start();
@@ -114,6 +117,7 @@ async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
 }
 
 /// The same for readers, of whom the next is let in beside the last.
+// Shows: directory-watch
 #[tokio::test]
 async fn a_watch_on_a_later_directory_says_nothing_of_readers_in_the_earlier_one() {
     let server = start();
@@ -151,6 +155,7 @@ async fn a_watch_on_a_later_directory_says_nothing_of_readers_in_the_earlier_one
 
 /// Whatever may have been missed: after an interruption of the connection, the next grant lists, and sets another
 /// watch.
+// Shows: directory-watch
 #[tokio::test]
 async fn after_an_interruption_the_watch_counts_for_nothing() {
     for cut in [Cut::Fin, Cut::Reset] {
@@ -174,6 +179,7 @@ async fn after_an_interruption_the_watch_counts_for_nothing() {
 }
 
 /// The create is sent without a list, and its reply is lost with the connection.
+// Shows: succession
 #[tokio::test]
 async fn an_unanswered_create_is_found_by_a_list() {
     for loss in [Loss::Close, Loss::Reset] {
@@ -189,6 +195,7 @@ async fn an_unanswered_create_is_found_by_a_list() {
 }
 
 /// The data of the directory are no matter of its numbers, but the watch is gone.
+// Shows: directory-watch
 #[tokio::test]
 async fn a_changed_directory_is_watched_again() {
     let server = start();
@@ -204,6 +211,7 @@ async fn a_changed_directory_is_watched_again() {
 }
 
 /// Foreign children take numbers too.
+// Shows: succession
 #[tokio::test]
 async fn a_foreign_child_in_between_means_a_list() {
     let server = start();
@@ -218,6 +226,7 @@ async fn a_foreign_child_in_between_means_a_list() {
 }
 
 /// While the deletion of the node is not answered, the next node is behind it.
+// Shows: succession
 #[tokio::test]
 async fn behind_a_node_that_is_being_deleted_is_not_first() {
     let server = start();
@@ -244,6 +253,7 @@ async fn behind_a_node_that_is_being_deleted_is_not_first() {
 }
 
 /// The deletion is answered before the create that was sent after it.
+// Shows: succession
 #[tokio::test]
 async fn behind_a_dropped_guard_s_deletion_no_list_is_sent() {
     let server = start();
@@ -274,6 +284,7 @@ async fn behind_a_dropped_guard_s_deletion_no_list_is_sent() {
 }
 
 /// A conversion takes a number, and leaves a node with an older one.
+// Shows: succession
 #[tokio::test]
 async fn after_a_conversion_the_next_one_lists() {
     let server = start();

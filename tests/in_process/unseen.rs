@@ -7,6 +7,7 @@ use test_support::in_process::{connect, connect_for, mutex, session, start, star
 use zookeeper_test_server::Direction;
 
 /// One budget covers the whole call, also where a grant was lost before the caller looked.
+// Shows: attempt-outlives-caller, deadline
 #[tokio::test]
 async fn an_acquire_whose_grant_was_lost_unseen_ends_at_its_deadline() {
     let server = start_impatient();
@@ -34,6 +35,7 @@ async fn an_acquire_whose_grant_was_lost_unseen_ends_at_its_deadline() {
 }
 
 /// What `acquire` does not hand out `try_lock` does not either.
+// Shows: attempt-outlives-caller
 #[tokio::test]
 async fn a_try_whose_grant_was_lost_unseen_does_not_hand_out_a_lost_lock() {
     let server = start();

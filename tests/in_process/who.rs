@@ -67,6 +67,7 @@ async fn a_look_costs_a_list_and_a_read_of_each_node() {
 }
 
 /// Its reads are sent in parts, so that not more are unanswered at a time.
+// Shows: identity
 #[tokio::test]
 async fn a_long_queue_is_read_in_parts() {
     const NODES: usize = 100;
@@ -92,6 +93,7 @@ async fn a_long_queue_is_read_in_parts() {
     assert_eq!(server.counters().requests_of(id, Op::GetData), NODES as u64);
 }
 
+// Shows: identity
 #[tokio::test]
 async fn a_contender_that_goes_while_the_queue_is_read_is_left_out() {
     let server = start();
@@ -134,6 +136,7 @@ async fn a_look_outlasts_lost_replies_and_the_end_of_the_session() {
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
 }
 
+// Shows: identity
 #[tokio::test]
 async fn a_node_that_may_not_be_read_is_in_the_queue_without_an_identity() {
     let server = start();
@@ -149,6 +152,7 @@ async fn a_node_that_may_not_be_read_is_in_the_queue_without_an_identity() {
 }
 
 /// ZooKeeper from 3.9.3.
+// Shows: identity
 #[tokio::test]
 async fn a_node_whose_stat_may_not_be_read_either_is_named() {
     let server = start();
@@ -160,6 +164,7 @@ async fn a_node_whose_stat_may_not_be_read_either_is_named() {
     assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(&*guard.node())), "{error}");
 }
 
+// Shows: break-lock
 #[tokio::test]
 async fn a_deletion_without_an_answer_is_repeated_and_was_done() {
     for applied in [true, false] {
@@ -183,6 +188,7 @@ async fn a_deletion_without_an_answer_is_repeated_and_was_done() {
 }
 
 /// Names without an id come back in a directory that is made anew.
+// Shows: break-lock
 #[tokio::test]
 async fn a_deletion_without_an_answer_spares_another_s_node_of_that_name() {
     const NODE: &str = "/locks/sku-42/lock-0000000000";
@@ -203,6 +209,7 @@ async fn a_deletion_without_an_answer_spares_another_s_node_of_that_name() {
     assert_eq!(queue(&server), [NODE], "the node of that name is another's");
 }
 
+// Shows: break-lock
 #[tokio::test]
 async fn a_node_that_is_written_to_while_it_is_broken_goes_all_the_same() {
     let server = start();
@@ -228,6 +235,7 @@ async fn a_node_that_is_written_to_while_it_is_broken_goes_all_the_same() {
     assert_eq!((always.hits().len(), queue(&server)), (5, vec![node]));
 }
 
+// Shows: break-lock
 #[tokio::test]
 async fn a_lock_that_may_not_be_broken_says_so() {
     let server = start();
@@ -257,6 +265,7 @@ async fn a_lock_that_may_not_be_broken_says_so() {
 }
 
 /// The next caller does not get a node that is gone.
+// Shows: break-lock
 #[tokio::test]
 async fn a_kept_node_is_broken_like_any_other() {
     let server = start();
@@ -286,6 +295,7 @@ async fn a_kept_node_is_broken_like_any_other() {
     assert_clean(&server, "kept").await;
 }
 
+// Shows: break-lock
 #[tokio::test]
 async fn a_hold_that_was_handed_over_is_broken_for_the_one_who_has_it() {
     let server = start();
@@ -334,6 +344,7 @@ fn says_who(error: &AcquireError) -> bool {
 }
 
 /// The read that sets the watch has said it.
+// Shows: held-by
 #[tokio::test]
 async fn a_timeout_of_the_next_in_line_says_who_holds_the_lock_for_nothing() {
     let server = start();
@@ -372,6 +383,7 @@ async fn a_timeout_of_the_next_in_line_says_who_holds_the_lock_for_nothing() {
 }
 
 /// However many wait in memory behind others, one of them asks, shortly before its deadline.
+// Shows: held-by
 #[tokio::test]
 async fn those_further_back_ask_once_together_who_holds_the_lock() {
     let server = start();
@@ -412,6 +424,7 @@ async fn those_further_back_ask_once_together_who_holds_the_lock() {
 }
 
 /// By the last list the first was another.
+// Shows: held-by
 #[tokio::test]
 async fn one_that_was_first_is_not_said_to_hold_the_lock() {
     let server = start();
@@ -460,6 +473,7 @@ async fn one_that_was_first_is_not_said_to_hold_the_lock() {
     assert_clean(&server, "the third").await;
 }
 
+// Shows: held-by
 #[tokio::test]
 async fn a_reader_behind_a_writer_that_waits_is_told_of_the_readers_inside() {
     let server = start();
@@ -485,6 +499,7 @@ async fn a_reader_behind_a_writer_that_waits_is_told_of_the_readers_inside() {
     within("the writer", writer).await.unwrap().unwrap().release().await.unwrap();
 }
 
+// Shows: held-by
 #[tokio::test]
 async fn a_try_says_who_holds_the_lock_and_reads_it_once() {
     let server = start();

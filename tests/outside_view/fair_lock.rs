@@ -11,6 +11,7 @@ use crate::view::Outside;
 const TWO: Clients = Clients::Of(&[1, 1, 1, 2, 2, 1]);
 
 pub(crate) fn add_all(suite: &mut Suite) {
+    // Shows: seen-from-outside
     add(suite, "fair_lock::only_others_are_watched", only_others);
     add(suite, "fair_lock::one_client_watches_no_other_node", one_client);
     for (end, name) in [(End::Dropped, "dropped"), (End::Closed, "closed"), (End::Expired, "expired")] {
@@ -19,6 +20,7 @@ pub(crate) fn add_all(suite: &mut Suite) {
     }
     let name = "fair_lock::the_successor_of_a_waiter_that_goes_watches_the_next";
     add(suite, name, one_dies_after_the_other);
+    // Shows: seen-from-outside
     add(suite, "fair_lock::a_wait_in_memory_becomes_a_watch_when_its_predecessor_goes", memory_to_watch);
 }
 

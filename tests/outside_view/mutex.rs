@@ -7,6 +7,7 @@ use crate::cast::{Cast, Clients, End, Role};
 use crate::view::Outside;
 
 pub(crate) fn add_all(suite: &mut Suite) {
+    // Shows: seen-from-outside
     add(suite, "mutex::each_is_watched_by_its_successor_only", successors);
     for (end, name) in [(End::Dropped, "dropped"), (End::Closed, "closed"), (End::Expired, "expired")] {
         let name = format!("mutex::the_successor_of_a_waiter_that_goes_watches_the_next::{name}");

@@ -23,8 +23,10 @@ pub(crate) fn add_all(suite: &mut Suite) {
             add(suite, &name, move |outside| death(outside, end, who));
         }
     }
+    // Shows: seen-from-outside
     let name = "read_write_lock::readers_move_on_to_the_writer_before_the_one_that_goes";
     add(suite, name, readers_move_on);
+    // Shows: seen-from-outside
     add(suite, "read_write_lock::a_conversion_exchanges_one_node_for_another", conversions);
 }
 

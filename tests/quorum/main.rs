@@ -35,9 +35,13 @@ fn main() {
         suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| trial(&title));
     };
     // The longest first.
+    // Shows: session-timeout
     add("leaders::hangs_by_default", leaders::hangs);
+    // Shows: close-confirmed
     add("leaders::all_killed", leaders::all_killed);
+    // Shows: renewal
     add("partitions::a_leader_that_its_followers_left", partitions::leader);
+    // Shows: renewal
     add("partitions::a_follower_that_its_leader_cannot_hear", partitions::follower);
     add("leaders::stopped_for_a_while", leaders::stopped);
     add("leaders::stopped_for_a_moment", leaders::stopped_for_a_moment);
@@ -50,6 +54,7 @@ fn main() {
     add("client_links::silent_to_a_writer", |t| client_links::silent_to(t, Kind::Writer));
     add("client_links::silent_to_a_downgraded_writer", |t| client_links::silent_to(t, Kind::Downgraded));
     add("client_links::silent_to_an_upgraded_reader", |t| client_links::silent_to(t, Kind::Upgraded));
+    // Shows: lease
     add("client_links::all_silent", client_links::all_silent);
     add("client_links::silent_to_the_client_with_shares_and_work", |t| {
         client_links::silent_with_shares_and_work(t, Direction::ToClient)
@@ -62,6 +67,7 @@ fn main() {
     });
     add("client_links::one_of_three_dead", client_links::one_of_three_dead);
     add("client_links::one_of_three_silent", client_links::one_of_three_silent);
+    // Shows: reconnect
     add("client_links::away_for_3_2_s_at_6_s", client_links::outage);
     add("client_links::forgotten", |t| client_links::forgotten(t, 0));
     add("client_links::forgotten_and_two_more_in_vain", |t| client_links::forgotten(t, 2));

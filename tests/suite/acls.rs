@@ -276,6 +276,7 @@ async fn an_acl_for_credentials_that_there_are_not_is_refused_before_any_request
     within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
+// Shows: no-access
 async fn a_predecessor_that_we_may_not_read_is_no_lock(env: &Env) {
     let path = env.lock_path();
     let client = env.client().await;

@@ -139,6 +139,7 @@ async fn draining(client: &Client, timeout: Duration) -> tokio::task::JoinHandle
     drain
 }
 
+// Shows: drain
 async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
     let (client, theirs) = (env.client().await, env.client().await);
     let (free, busy) = (env.path("free"), env.path("busy"));
@@ -195,6 +196,7 @@ async fn a_drain_ends_those_who_wait_for_permits_and_for_several_locks(env: &Env
     within("the drain", drain).await.unwrap().unwrap();
 }
 
+// Shows: drain
 async fn a_drain_gives_up_what_is_kept_at_once(env: &Env) {
     let client = env.client().await;
     let idle = Duration::from_secs(600);
@@ -242,6 +244,7 @@ async fn a_drain_out_of_time_says_what_was_held_and_closes(env: &Env) {
     env.wait_count(&first, 0).await;
 }
 
+// Shows: close-confirmed, drain
 async fn a_drain_waits_for_no_lock_that_is_lost(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
@@ -280,6 +283,7 @@ async fn it_goes_on_when_it_is_not_waited_for(env: &Env) {
     client.close().await.unwrap();
 }
 
+// Shows: close-confirmed
 async fn without_a_server_it_ends_with_the_session(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let path = env.lock_path();
@@ -296,6 +300,7 @@ async fn without_a_server_it_ends_with_the_session(env: &Env) {
     env.wait_count(&path, 0).await;
 }
 
+// Shows: session-lifetime
 async fn dropping_the_last_handle_ends_the_session(env: &Env) {
     let client = env.client().await;
     let session = client.session_id().unwrap();
@@ -321,6 +326,7 @@ async fn a_mutex_alone_keeps_the_session(env: &Env) {
     env.wait_session_gone(session).await;
 }
 
+// Shows: session-lifetime
 async fn a_waiter_alone_keeps_the_session(env: &Env) {
     let theirs = env.mutex().await;
     let guard = theirs.lock().await.unwrap();

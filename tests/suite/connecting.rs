@@ -141,6 +141,7 @@ async fn lazily_a_client_connects_by_itself(env: &Env) {
     client.close().await.unwrap();
 }
 
+// Shows: next-round
 async fn lazily_what_is_asked_for_waits_for_the_first_session(env: &Env) {
     let link = env.link();
     link.cut();
@@ -178,6 +179,7 @@ async fn lazily_it_can_be_closed_before_it_has_a_session(env: &Env) {
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error:?}");
 }
 
+// Shows: session-timeout
 async fn the_servers_have_the_last_word_on_the_session_timeout(env: &Env) {
     let (least, most) = SESSION_LIMITS;
     let middle = Duration::from_secs(7);

@@ -107,6 +107,7 @@ async fn check_refused(env: &Env, foreign: &str) {
     within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
+// Shows: mixed-recipes
 async fn a_queue_of_kazoo_s_is_refused(env: &Env) {
     check_refused(env, "0123456789abcdef0123456789abcdef__lock__").await;
 }
@@ -139,6 +140,7 @@ async fn another_recipe_that_comes_while_we_wait_ends_no_wait(env: &Env) {
     env.delete(&node).await;
 }
 
+// Shows: sequence-order
 async fn used_up_sequence_numbers_are_refused(env: &Env) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
@@ -160,6 +162,7 @@ async fn used_up_sequence_numbers_are_refused(env: &Env) {
     within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
+// Shows: sequence-order
 async fn the_last_sequence_number_still_locks(env: &Env) {
     let path = env.lock_path();
     let (ours, theirs) = (env.mutex().await, env.mutex().await);

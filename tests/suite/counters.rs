@@ -29,6 +29,7 @@ fn counter(env: &Env, client: &Client) -> DistributedAtomicLong {
     DistributedAtomicLong::new(client, env.path("counter")).unwrap()
 }
 
+// Shows: counter-ids
 async fn every_number_is_handed_out_once(env: &Env) {
     let mut tasks = JoinSet::new();
     for _ in 0..3 {
@@ -57,6 +58,7 @@ async fn every_number_is_handed_out_once(env: &Env) {
     assert!(distinct.iter().all(|number| (1..=value).contains(number)), "{value}: {all:?}");
 }
 
+// Shows: counter-writes
 async fn what_was_added_is_there(env: &Env) {
     let mut tasks = JoinSet::new();
     for delta in [1, 10, -3] {
@@ -135,6 +137,7 @@ async fn numbers_go_on_over_a_restart(env: &Env) {
 }
 
 /// Its directory is a container, and it is none.
+// Shows: counter-layout
 async fn a_counter_is_not_swept_away(env: &Env) {
     let counter = counter(env, &env.client().await);
     assert_eq!(within("a number", counter.next_id()).await.unwrap(), 1);
@@ -147,6 +150,7 @@ async fn a_counter_is_not_swept_away(env: &Env) {
     assert_eq!(within("a number", counter.next_id()).await.unwrap(), 2);
 }
 
+// Shows: counter-layout
 async fn the_node_is_curators(env: &Env) {
     let counter = counter(env, &env.client().await);
     let path = env.path("counter");

@@ -55,6 +55,7 @@ async fn they_are_made_to_stay_where_asked(env: &Env) {
     guard.release().await.unwrap();
 }
 
+// Shows: directories
 async fn they_are_swept_away_and_made_again(env: &Env) {
     let mutex = env.mutex().await;
     for _ in 0..2 {

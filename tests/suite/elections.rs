@@ -70,6 +70,7 @@ async fn leads(latch: &LeaderLatch) -> Leadership {
     within("the leadership", latch.leadership()).await.unwrap()
 }
 
+// Shows: election
 async fn the_next_latch_leads_when_the_leaders_session_ends(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let first = latch(&client, env, "first");

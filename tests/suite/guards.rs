@@ -396,6 +396,7 @@ async fn a_transaction_of_one_who_has_lost_writes_nothing(env: &Env) {
 }
 
 /// Through whichever member each of them writes and reads: the version that was read is always the right one.
+// Shows: read-under-lock
 async fn what_the_previous_holder_wrote_is_read(env: &Env) {
     let (path, log) = (env.path("count"), env.path("log"));
     env.create(&path, zk::CreateMode::Persistent).await;

@@ -15,6 +15,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 
 /// Several processes wake for the same occasions, one after the other. Where connections break a call may end with
 /// an error, and is made again; a run of which it is not known whether it is recorded is not one that counts.
+// Shows: once-record
 async fn one_of_many_runs_each(env: &Env) {
     let ran: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();
     let mut processes = JoinSet::new();

@@ -55,6 +55,7 @@ async fn its_holder_is_told_and_then_the_next_is_granted(env: &Env) {
 }
 
 /// None of them releases, and none is let in before those before it were told.
+// Shows: lease-over
 async fn a_line_moves_on_by_itself_when_leases_are_over(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
     let turns: Arc<Mutex<Vec<LockGuard>>> = Arc::default();

@@ -19,6 +19,7 @@ async fn join(env: &Env, id: &str) -> GroupMember {
     member
 }
 
+// Shows: persistent-node
 async fn they_come_back_after_their_sessions(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let node = PersistentNode::new(&client, env.path("node"), "a").unwrap();

@@ -137,6 +137,7 @@ async fn the_data_of_the_nodes_can_be_seen(env: &Env) {
     guard.release().await.unwrap();
 }
 
+// Shows: data-limit
 async fn the_most_data_that_is_accepted_fits(env: &Env) {
     let client = env.client().await;
     let path = env.path(&"x".repeat(200));

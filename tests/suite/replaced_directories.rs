@@ -125,6 +125,7 @@ async fn replace(outsider: &zk::Client, path: &str, dice: &mut Random) -> bool {
     multi.commit().await.is_ok()
 }
 
+// Shows: directory-watch
 async fn they_let_no_two_in(env: &Env) {
     let (mut locks, mut contenders) = (Vec::new(), Vec::new());
     for n in 0..2 {

@@ -117,6 +117,7 @@ async fn those_who_wait_in_memory_survive_it_too(env: &Env) {
     within("the second in memory", second).await.unwrap().release().await.unwrap();
 }
 
+// Shows: owner-check
 async fn a_create_that_the_end_overtakes_is_not_taken_for_ours(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
@@ -136,6 +137,7 @@ async fn a_create_that_the_end_overtakes_is_not_taken_for_ours(env: &Env) {
     guard.release().await.unwrap();
 }
 
+// Shows: one-session
 async fn a_delete_that_the_end_overtakes_is_over(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let (one, other) = (mutex(&client, env), InterProcessMutex::new(&client, env.path("other")).unwrap());
@@ -211,6 +213,7 @@ async fn each_session_is_a_new_one(env: &Env) {
     within("a free lock", mutex(&client, env).try_lock()).await.unwrap().release().await.unwrap();
 }
 
+// Shows: session-thread
 async fn a_blocked_executor_costs_no_lock(env: &Env) {
     let timeout = Duration::from_secs(5);
     let builder = env.builder().session_timeout(timeout);

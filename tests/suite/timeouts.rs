@@ -245,6 +245,7 @@ async fn the_error_names_this_process_s_own_hold(env: &Env) {
     guard.release().await.unwrap();
 }
 
+// Shows: would-deadlock
 async fn the_error_names_no_holder_when_other_clients_hold(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     // We have held it, but do not any more.

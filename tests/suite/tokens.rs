@@ -108,6 +108,7 @@ async fn they_rise_over_an_election(env: &Env) {
     assert!(after > before && after.zxid() >> 32 == (before.zxid() >> 32) + 1);
 }
 
+// Shows: fencing-token
 async fn they_are_the_zxid_of_the_node_s_creation(env: &Env) {
     let mutex = env.mutex().await;
     let guard = mutex.lock().await.unwrap();

@@ -34,6 +34,7 @@ fn names(contenders: &[Contender]) -> Vec<&str> {
     contenders.iter().map(|contender| contender.identity().name().unwrap()).collect()
 }
 
+// Shows: identity
 async fn a_queue_says_who_is_in_it(env: &Env) {
     let path = env.lock_path();
     let (stock, shop) = (named(env, "stock").await, named(env, "shop").await);
@@ -76,6 +77,7 @@ async fn a_queue_says_who_is_in_it(env: &Env) {
     assert!(!holder.is_locked().await.unwrap());
 }
 
+// Shows: identity
 async fn readers_that_are_first_hold_the_lock_together(env: &Env) {
     let path = env.lock_path();
     let (one, two) = (named(env, "one").await, named(env, "two").await);
@@ -119,6 +121,7 @@ async fn readers_that_are_first_hold_the_lock_together(env: &Env) {
     upgraded.release().await.unwrap();
 }
 
+// Shows: identity
 async fn a_semaphore_has_those_with_permits_and_those_who_wait(env: &Env) {
     let path = env.lock_path();
     let (one, two) = (named(env, "one").await, named(env, "two").await);
@@ -145,6 +148,7 @@ async fn a_semaphore_has_those_with_permits_and_those_who_wait(env: &Env) {
     env.wait_no_permits().await;
 }
 
+// Shows: identity
 async fn data_of_others_is_shown_as_it_is(env: &Env) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
@@ -170,6 +174,7 @@ async fn data_of_others_is_shown_as_it_is(env: &Env) {
     assert_eq!(env.children(&path).await, [""; 0]);
 }
 
+// Shows: held-by
 async fn a_timeout_and_a_try_say_who_holds_the_lock(env: &Env) {
     let path = env.lock_path();
     let (stock, second) = (named(env, "stock").await, env.mutex().await);
@@ -205,6 +210,7 @@ async fn beating(env: &Env) -> InterProcessMutex {
     InterProcessMutex::new(&client, env.lock_path()).unwrap()
 }
 
+// Shows: break-lock
 async fn a_broken_holder_is_told_and_the_next_is_granted(env: &Env) {
     let path = env.lock_path();
     let (ours, theirs, operator) = (beating(env).await, env.mutex().await, env.mutex().await);
@@ -226,6 +232,7 @@ async fn a_broken_holder_is_told_and_the_next_is_granted(env: &Env) {
     assert!(guard.release().await.is_err());
 }
 
+// Shows: break-lock
 async fn a_broken_waiter_queues_again_at_the_end(env: &Env) {
     let path = env.lock_path();
     let (ours, theirs, third) = (env.mutex().await, env.mutex().await, env.mutex().await);
@@ -248,6 +255,7 @@ async fn a_broken_waiter_queues_again_at_the_end(env: &Env) {
     guard.release().await.unwrap();
 }
 
+// Shows: break-lock
 async fn a_broken_permit_is_lost_and_free(env: &Env) {
     let client = env.connect(env.builder().session_timeout(Duration::from_secs(12))).await;
     let ours = InterProcessSemaphore::new(&client, env.lock_path(), 2).unwrap();
@@ -265,6 +273,7 @@ async fn a_broken_permit_is_lost_and_free(env: &Env) {
 }
 
 /// Names without an id come back when the directory was made anew, and a lock's node is no other lock's.
+// Shows: break-lock
 async fn no_other_node_is_broken_in_its_place(env: &Env) {
     let path = env.lock_path();
     let mutex = env.mutex().await;

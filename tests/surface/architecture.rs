@@ -501,6 +501,7 @@ fn only_the_engine_and_the_session_speak_zookeeper() {
 
 /// A subscriber may block, or panic, which costs a line of `src/session/log.rs` and nothing else
 /// (docs/protocol.md#contained-lines).
+// Shows: contained-lines
 #[test]
 fn nothing_is_logged_but_by_lines_of_the_journal() {
     // The macros, and what is told of calls.

@@ -301,6 +301,7 @@ async fn dropped_before_it_was_polled() {
     assert_eq!(scene.server.counters().total_requests(), 0);
 }
 
+// Shows: attempt-outlives-caller
 #[tokio::test]
 async fn dropped_at_every_point() {
     for case in Case::all() {
@@ -315,6 +316,7 @@ async fn dropped_at_every_point() {
 }
 
 /// The flush is called while the point is still held: it waits.
+// Shows: flush
 #[tokio::test]
 async fn a_flush_waits_for_what_was_dropped_at_any_point() {
     for case in Case::all() {
@@ -343,6 +345,7 @@ async fn a_flush_waits_for_what_was_dropped_at_any_point() {
 }
 
 /// The deadline passes at the point. The answer does not wait for the point to be let go.
+// Shows: attempt-outlives-caller, deadline
 #[tokio::test]
 async fn timed_out_at_every_point() {
     for case in Case::all() {
@@ -399,6 +402,7 @@ fn assert_late(scene: &Scene, error: &AcquireError) {
 }
 
 /// The session ends at the point: the acquire goes on in the next and is served there, once.
+// Shows: attempt-outlives-caller, session-end
 #[tokio::test]
 async fn expired_at_every_point() {
     for case in Case::all() {
@@ -415,6 +419,7 @@ async fn expired_at_every_point() {
 }
 
 /// The connection ends at the point: the acquire goes on in the same session and is served, once.
+// Shows: attempt-outlives-caller
 #[tokio::test]
 async fn cut_at_every_point() {
     for how in [Cut::Fin, Cut::Reset] {
@@ -437,6 +442,7 @@ async fn cut_at_every_point() {
 }
 
 /// The same for a call with a lease, whichever of these happens.
+// Shows: lease-over
 #[tokio::test]
 async fn with_a_lease_at_every_point() {
     for point in Point::ALL {
@@ -467,6 +473,7 @@ async fn with_a_lease_at_every_point() {
 }
 
 /// The caller stops polling at the point, and does not leave: what it is granted is over with its lease.
+// Shows: lease-over
 #[tokio::test]
 async fn forgotten_with_a_lease_at_every_point() {
     for point in Point::ALL {
@@ -525,6 +532,7 @@ async fn timed_out_and_expired_at_every_point() {
 }
 
 /// The caller has gone, and then the connection goes: what it sent is settled over the next.
+// Shows: node-owners
 #[tokio::test]
 async fn dropped_and_cut_at_every_point() {
     for how in [Cut::Fin, Cut::Reset] {
@@ -570,6 +578,7 @@ async fn closed_at_every_point() {
 }
 
 /// A grant that the caller does not take is given back.
+// Shows: attempt-outlives-caller
 #[tokio::test]
 async fn dropped_with_the_grant_in_flight() {
     let server = start();
@@ -609,6 +618,7 @@ async fn dropped_with_the_refusal_in_flight() {
 }
 
 /// A try that is dropped while it looks, looks again, or creates.
+// Shows: try-lock
 #[tokio::test]
 async fn a_try_dropped_at_every_point() {
     for busy in [false, true] {

@@ -78,6 +78,7 @@ async fn creates(server: &Server, client: &Client) -> usize {
 
 /// A server that takes a millisecond for each create, and answers in order, as all do: all creates together
 /// take longer than the four seconds after which a heartbeat is sent, which waits for few of them.
+// Shows: request-window
 #[tokio::test]
 async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
     const CROWD: usize = 5_000;
@@ -137,6 +138,7 @@ async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
 
 /// Creates that find the window full wait, in order of arrival; of each lock one at a time, so that none
 /// keeps another out.
+// Shows: request-window
 #[tokio::test]
 async fn creates_wait_for_answers_and_locks_take_turns() {
     let server = start();
@@ -174,6 +176,7 @@ async fn creates_wait_for_answers_and_locks_take_turns() {
 }
 
 /// A create that was sent keeps its slot until it is answered, also when its caller has gone.
+// Shows: request-window
 #[tokio::test]
 async fn a_cancelled_create_keeps_its_slot() {
     let server = start();
@@ -195,6 +198,7 @@ async fn a_cancelled_create_keeps_its_slot() {
 }
 
 /// Others wait for a lock that is given back, and none for those that gave up.
+// Shows: request-window
 #[tokio::test]
 async fn a_release_does_not_wait_for_a_crowd_that_gives_up() {
     let server = start();

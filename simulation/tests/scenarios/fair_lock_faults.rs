@@ -30,6 +30,7 @@ async fn client(server: &Server) -> Client {
 /// What was written under the lock is written before the next holder is let in
 /// (docs/protocol.md#transaction): a transaction whose answer was not waited for is decided before, not
 /// after.
+// Shows: hand-over, transaction
 #[tokio::test]
 async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder() {
     let server = server();
@@ -61,6 +62,7 @@ async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder(
 }
 
 /// The same with the mutex, whose next holder waits for the deletion.
+// Shows: transaction
 #[tokio::test]
 async fn a_transaction_that_was_given_up_is_committed_before_the_next_holder_of_a_mutex() {
     let server = server();
@@ -89,6 +91,7 @@ async fn a_transaction_that_was_given_up_is_committed_before_the_next_holder_of_
 
 /// A waiter whose own node was deleted is not let in by its predecessor in memory: it queues again, at the
 /// end.
+// Shows: waiter-without-node
 #[tokio::test]
 async fn a_waiter_without_a_node_is_not_handed_the_lock() {
     let server = server();
@@ -112,6 +115,7 @@ async fn a_waiter_without_a_node_is_not_handed_the_lock() {
 
 /// The whole directory is deleted by hand while the lock is held here and waited for here; another process
 /// takes it.
+// Shows: waiter-without-node
 #[tokio::test]
 async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
     let server = server();
@@ -136,6 +140,7 @@ async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
 }
 
 /// No grant, remote or local, while locks are suspended (docs/protocol.md#suspended).
+// Shows: suspended
 #[tokio::test]
 async fn nothing_is_granted_while_suspended() {
     let server = server();
@@ -209,6 +214,7 @@ async fn a_position_is_answered_though_the_node_was_deleted() {
 }
 
 /// Waiters of one client are in the order in which they came, also in the next session.
+// Shows: arrival-order
 #[tokio::test]
 async fn the_order_among_waiters_of_a_client_outlives_its_session() {
     const WAITERS: usize = 32;
@@ -233,6 +239,7 @@ async fn the_order_among_waiters_of_a_client_outlives_its_session() {
 }
 
 /// The predecessor gave up, and the servers would not delete its node at first; they are asked once more.
+// Shows: waiting-in-memory
 #[tokio::test]
 async fn a_predecessor_that_could_not_be_deleted_is_not_waited_for_for_ever() {
     let server = server();
@@ -252,6 +259,7 @@ async fn a_predecessor_that_could_not_be_deleted_is_not_waited_for_for_ever() {
 }
 
 /// Creates whose outcome is unknown are looked for together, not each with a list of its own.
+// Shows: write-barrier
 #[tokio::test]
 async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
     const CROWD: usize = 100;
@@ -307,6 +315,7 @@ async fn a_place_of_a_closed_client_answers_with_an_error() {
 
 /// The nearest own node has let go, but its deletion has to be repeated; another client's node stands
 /// between. There is nothing to be learned from one list after the other.
+// Shows: waiting-in-memory
 #[tokio::test]
 async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_pause() {
     let server = server();
@@ -382,6 +391,7 @@ async fn a_place_that_was_used_up_has_no_position() {
 
 /// One refusal is about one request: what else has come of the creates that are settled with it is deleted
 /// all the same, or by the next that lists the directory.
+// Shows: write-barrier
 #[tokio::test]
 async fn one_refusal_does_not_leave_a_whole_group_behind() {
     const CROWD: usize = 5;
@@ -412,6 +422,7 @@ async fn one_refusal_does_not_leave_a_whole_group_behind() {
 
 /// The order among waiters of a client outlives their session also where the directory goes with their nodes,
 /// as a container does.
+// Shows: arrival-order
 #[tokio::test]
 async fn the_order_outlives_the_directory() {
     const WAITERS: usize = 400;
@@ -440,6 +451,7 @@ async fn the_order_outlives_the_directory() {
 }
 
 /// Two clients take turns, as several instances do: the watches of their waiters must have room.
+// Shows: waiting-in-memory
 #[tokio::test]
 async fn the_waiters_of_two_clients_that_take_turns_have_room() {
     const PAIRS: usize = 2_000;

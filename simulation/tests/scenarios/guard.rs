@@ -74,6 +74,7 @@ async fn until_state(server: &Server, guard: &LockGuard, wanted: impl Fn(LockSta
     }
 }
 
+// Shows: renewal
 #[tokio::test]
 async fn a_held_lock_is_renewed_by_committed_checks_every_sixth_of_the_timeout() {
     let server = server();
@@ -94,6 +95,7 @@ async fn a_held_lock_is_renewed_by_committed_checks_every_sixth_of_the_timeout()
 }
 
 /// Other writes prove that the session lives, but not that a held node does.
+// Shows: renewal
 #[tokio::test]
 async fn a_busy_client_still_checks_its_held_nodes() {
     let server = server();
@@ -115,6 +117,7 @@ async fn a_busy_client_still_checks_its_held_nodes() {
 }
 
 /// A beat that was sent for two locks comes back after one of them was released: that one is not lost.
+// Shows: renewal
 #[tokio::test]
 async fn a_released_lock_is_not_reported_as_deleted() {
     let server = server();
@@ -134,6 +137,7 @@ async fn a_released_lock_is_not_reported_as_deleted() {
     assert_pending!(task::spawn(second_lost).poll(), "it was released");
 }
 
+// Shows: close-confirmed, lease
 #[tokio::test]
 async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_granted() {
     let cut_off = async |direction| {
@@ -166,6 +170,7 @@ async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_grante
 /// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but goes on
 /// answering reads (and, if it was the leader, `sync`). The holder is told before the others give its lock
 /// away; who relies on those answers is not.
+// Shows: renewal
 #[tokio::test]
 async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
     for isolation in [Isolation::Follower, Isolation::DeposedLeader] {
@@ -199,6 +204,7 @@ async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
 }
 
 /// The same, but the client can reach another member: it moves there in time and keeps its lock.
+// Shows: renewal
 #[tokio::test]
 async fn a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
     let moves = async |isolation| {
@@ -218,6 +224,7 @@ async fn a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
     tokio::join!(moves(Isolation::Follower), moves(Isolation::DeposedLeader));
 }
 
+// Shows: lease
 #[tokio::test]
 async fn the_strict_margin_gives_up_earlier() {
     let server = server();
@@ -237,6 +244,7 @@ async fn the_strict_margin_gives_up_earlier() {
     assert!(believed < PATIENT * 3 / 5, "{believed:?}");
 }
 
+// Shows: reconnect
 #[tokio::test]
 async fn a_short_interruption_suspends_and_loses_nothing() {
     let server = server();
@@ -251,6 +259,7 @@ async fn a_short_interruption_suspends_and_loses_nothing() {
 }
 
 /// By the clock alone, on a connection that stands.
+// Shows: suspended
 #[tokio::test]
 async fn changes_of_state_are_told() {
     let server = server();
@@ -280,6 +289,7 @@ async fn changes_of_state_are_told() {
 }
 
 /// By the connection, long before a proof would be overdue.
+// Shows: suspended
 #[tokio::test]
 async fn an_interruption_and_its_end_are_told() {
     let server = server();
@@ -307,6 +317,7 @@ impl Wake for Count {
 
 /// Proofs come several times a second, or thousands of times in a busy client: who waits for a change does
 /// not pay for them.
+// Shows: suspended
 #[tokio::test]
 async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
     const WAITING: usize = 100;
@@ -335,6 +346,7 @@ async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
 
 /// docs/protocol.md#lost-lock-keeps-its-node: the session outlives its leases. The lost hold leaves no node,
 /// waiters keep their places.
+// Shows: lost-lock-keeps-its-node
 #[tokio::test]
 async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     let server = server();
@@ -402,6 +414,7 @@ fn deletions(server: &Server, node: &str) -> Vec<Instant> {
 
 /// The session and its timeout are the holder's: what it does when it is told, it does before the next holder
 /// comes in.
+// Shows: lost-lock-keeps-its-node
 #[tokio::test]
 async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
     for release in [false, true] {
@@ -429,6 +442,7 @@ async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
 }
 
 /// A holder that does not stop keeps the others waiting no longer than its session would have.
+// Shows: lost-lock-keeps-its-node
 #[tokio::test]
 async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over() {
     let server = patient_server();
@@ -462,6 +476,7 @@ async fn expired_hold_and_contender(server: &Server, client: &Client) -> (LockGu
 
 type Contender = tokio::task::JoinHandle<Result<LockGuard, AcquireError>>;
 
+// Shows: lost-lock-keeps-its-node
 #[tokio::test]
 async fn a_lost_lock_keeps_its_place_as_long_as_its_node() {
     let server = patient_server();
@@ -477,6 +492,7 @@ async fn a_lost_lock_keeps_its_place_as_long_as_its_node() {
     next.release().await.unwrap();
 }
 
+// Shows: places
 #[tokio::test]
 async fn a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
     let server = patient_server();
@@ -491,6 +507,7 @@ async fn a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
 
 /// The event that a predecessor went arrives, but nothing that we send does: no grant before the servers
 /// answer.
+// Shows: suspended
 #[tokio::test]
 async fn nothing_is_granted_while_the_session_is_in_doubt() {
     let server = server();
@@ -518,6 +535,7 @@ const OPERATION_TIMEOUT: i32 = -7;
 
 /// While a contender that is first waits for the servers' word that they keep its session, another hand deletes its
 /// node, and the next one is granted the lock.
+// Shows: suspended
 #[tokio::test]
 async fn a_contender_that_was_in_doubt_looks_again_before_its_grant() {
     let server = server();
@@ -544,6 +562,7 @@ async fn a_contender_that_was_in_doubt_looks_again_before_its_grant() {
     within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
+// Shows: node-deleted-by-hand
 #[tokio::test]
 async fn a_node_deleted_by_hand_is_noticed_within_a_heartbeat() {
     let server = server();
@@ -581,6 +600,7 @@ async fn delete_all(server: &Server, client: &Client, guards: &[LockGuard]) {
     }
 }
 
+// Shows: node-deleted-by-hand
 #[tokio::test]
 async fn many_nodes_deleted_at_once_cost_two_requests() {
     let server = server();
@@ -596,6 +616,7 @@ async fn many_nodes_deleted_at_once_cost_two_requests() {
 }
 
 /// Servers before 3.6 refuse that read, or close the connection over it.
+// Shows: node-deleted-by-hand
 #[tokio::test]
 async fn many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
     for closes in [false, true] {
@@ -613,6 +634,7 @@ async fn many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
     }
 }
 
+// Shows: renewal
 #[tokio::test]
 async fn a_root_that_may_not_be_read_stops_no_heartbeat() {
     // Servers before 3.9 tell the Stat of any node.
@@ -637,6 +659,7 @@ async fn a_root_that_may_not_be_read_stops_no_heartbeat() {
     within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
+// Shows: telling-a-loss
 #[tokio::test]
 async fn forced_expiry_is_told_to_every_share_of_the_hold() {
     let server = server();
@@ -780,6 +803,7 @@ async fn close_tells_the_guards_first() {
     until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
 }
 
+// Shows: transaction
 #[tokio::test]
 async fn a_transaction_commits_only_while_the_node_is_there() {
     let server = server();
@@ -815,6 +839,7 @@ async fn a_transaction_commits_only_while_the_node_is_there() {
     assert!(matches!(later, Err(TransactionError::Lost(_))));
 }
 
+// Shows: transaction
 #[tokio::test]
 async fn a_transaction_without_an_answer_is_unknown() {
     let server = server();
@@ -827,6 +852,7 @@ async fn a_transaction_without_an_answer_is_unknown() {
     assert_eq!(server.node("/data").unwrap().data, b"1", "it was committed");
 }
 
+// Shows: data-limit
 #[tokio::test]
 async fn bad_transactions_are_refused_before_they_are_sent() {
     let server = server();
@@ -841,6 +867,7 @@ async fn bad_transactions_are_refused_before_they_are_sent() {
     assert!(guard.is_held());
 }
 
+// Shows: token-order
 #[tokio::test]
 async fn tokens_rise_from_holder_to_holder() {
     let server = server();
@@ -855,6 +882,7 @@ async fn tokens_rise_from_holder_to_holder() {
 }
 
 /// A waiter whose session is lost starts again; a lock that it would have got meanwhile is not granted twice.
+// Shows: session-end
 #[tokio::test]
 async fn a_waiter_goes_on_in_the_next_session() {
     let server = server();

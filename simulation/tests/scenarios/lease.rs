@@ -89,6 +89,7 @@ fn all_kinds(client: &Client) -> Vec<Box<dyn InterProcessLock>> {
 }
 
 /// Ten seconds of lease and thirty of work, five times as fast.
+// Shows: lease-over
 #[tokio::test]
 async fn lease_shorter_than_work() {
     let server = start();
@@ -259,6 +260,7 @@ async fn a_call_has_waited_since_it_was_given_its_time() {
 }
 
 /// It begins with the grant, not with the call.
+// Shows: lease-over
 #[tokio::test]
 async fn the_wait_is_not_counted() {
     let server = start();
@@ -312,6 +314,7 @@ async fn a_lease_is_set_moved_and_taken_away() {
 
 /// Within milliseconds, and not when a heartbeat or the next look at the clock is due, which are a second apart.
 /// Most of them count: the machine may do something else meanwhile, and a look may come by at the right time.
+// Shows: lease-over
 #[tokio::test]
 async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
     let server = start();
@@ -335,6 +338,7 @@ async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
 }
 
 /// Wherever the guard is, or if there is none yet.
+// Shows: lease-over
 #[tokio::test]
 async fn a_grant_that_is_never_taken_is_over_too() {
     let server = start();
@@ -468,6 +472,7 @@ async fn a_flush_waits_for_the_release() {
 }
 
 /// The reply to the deletion, or the request, is lost with the connection.
+// Shows: lease-over
 #[tokio::test]
 async fn a_release_that_is_lost_is_repeated_and_hits_no_other_node() {
     for carried_out in [true, false] {
@@ -524,6 +529,7 @@ async fn an_end_without_a_connection_is_told_and_made_up_for() {
 }
 
 /// The lock ends with its session, whatever is left of the lease.
+// Shows: lease-over
 #[tokio::test]
 async fn a_lease_does_not_outlive_the_session() {
     let server = start();
@@ -569,6 +575,7 @@ async fn a_release_that_is_refused_is_reported() {
 }
 
 /// It keeps what is left of the lease, as a writer and as a reader.
+// Shows: lease-over
 #[tokio::test]
 async fn a_conversion_keeps_the_lease() {
     let server = start();
@@ -598,6 +605,7 @@ async fn a_conversion_keeps_the_lease() {
 
 /// The lease is over while a request of the conversion, or its answer, is on its way: told at once, and no node
 /// is left of either kind.
+// Shows: lease-over
 #[tokio::test]
 async fn a_lease_that_is_over_during_a_conversion() {
     let is_over = async |downgrade, answered| {
@@ -640,6 +648,7 @@ async fn a_lease_that_is_over_during_a_conversion() {
 }
 
 /// A fair lock is handed over by a release in time. After the lease is over, the next in line looks.
+// Shows: lease-over
 #[tokio::test]
 async fn a_fair_lock_is_not_handed_over_after_its_lease() {
     for in_time in [true, false] {
@@ -672,6 +681,7 @@ async fn a_fair_lock_is_not_handed_over_after_its_lease() {
 }
 
 /// It is committed before the release, or not at all.
+// Shows: lease-over
 #[tokio::test]
 async fn a_transaction_under_way_is_committed_before_the_release() {
     let server = start();
@@ -739,6 +749,7 @@ async fn each_of_many_ends_by_itself() {
 }
 
 /// The wait for the other members is no work under the lock.
+// Shows: multi-lock-loss
 #[tokio::test]
 async fn a_lease_begins_when_all_are_held_and_ends_all() {
     const A: &str = "/multi/a";

@@ -229,6 +229,7 @@ impl Scene {
     }
 }
 
+// Shows: multi-lock
 #[tokio::test]
 async fn dropped_at_every_point() {
     for point in Point::ALL {
@@ -243,6 +244,7 @@ async fn dropped_at_every_point() {
 }
 
 /// The flush is called while the point is still held: it waits.
+// Shows: multi-lock
 #[tokio::test]
 async fn a_flush_waits_for_what_was_dropped_at_any_point() {
     for point in Point::ALL {
@@ -273,6 +275,7 @@ async fn a_flush_waits_for_what_was_dropped_at_any_point() {
 }
 
 /// The deadline passes at the point. The answer does not wait for the point to be let go.
+// Shows: multi-lock
 #[tokio::test]
 async fn timed_out_at_every_point() {
     for point in Point::ALL {
@@ -314,6 +317,7 @@ async fn timed_out(point: Point) -> Scene {
 }
 
 /// The session ends at the point: the call goes on in the next and is served there, once.
+// Shows: multi-lock-loss
 #[tokio::test]
 async fn expired_at_every_point() {
     for point in Point::ALL {
@@ -330,6 +334,7 @@ async fn expired_at_every_point() {
 }
 
 /// The connection ends at the point: the call goes on in the same session and is served, once.
+// Shows: multi-lock
 #[tokio::test]
 async fn cut_at_every_point() {
     for how in [Cut::Fin, Cut::Reset] {
@@ -393,6 +398,7 @@ async fn closed_at_every_point() {
 }
 
 /// The reply to a create, or to a list, is lost, or the request is.
+// Shows: multi-lock
 #[tokio::test]
 async fn what_is_lost_on_the_way_is_found_out() {
     for (op, nth) in [(Op::Create, 0), (Op::Create, 2), (Op::GetChildren, 2)] {
@@ -425,6 +431,7 @@ async fn what_is_lost_on_the_way_is_found_out() {
 }
 
 /// The try, at each of its requests.
+// Shows: multi-lock-try
 #[tokio::test]
 async fn a_try_dropped_at_every_point() {
     for busy in [false, true] {
@@ -469,6 +476,7 @@ async fn a_try_dropped_at_every_point() {
 }
 
 /// A try waits for the servers for the connect timeout, not for that long for each member.
+// Shows: multi-lock
 #[tokio::test]
 async fn a_try_has_one_deadline_for_all_members() {
     let server = start_empty();
@@ -492,6 +500,7 @@ async fn beating(server: &Server, policy: RetryPolicy) -> Client {
 
 /// Another process deletes the node of a member that is held while another is waited for: all are given up,
 /// and it starts over.
+// Shows: multi-lock-loss
 #[tokio::test]
 async fn a_member_deleted_while_another_is_waited_for_starts_all_over() {
     let server = start_empty();
@@ -518,6 +527,7 @@ async fn a_member_deleted_while_another_is_waited_for_starts_all_over() {
 }
 
 /// Deletions in a row are counted against the retry policy.
+// Shows: multi-lock-loss
 #[tokio::test]
 async fn members_deleted_again_and_again_end_the_call() {
     let server = start_empty();

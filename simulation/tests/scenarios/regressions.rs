@@ -126,6 +126,7 @@ async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
     guard.release().await.unwrap();
 }
 
+// Shows: bounded-retries
 #[tokio::test]
 async fn a_watch_that_is_refused_again_and_again_comes_to_an_end_by_the_policy() {
     let server = server();
@@ -142,6 +143,7 @@ async fn a_watch_that_is_refused_again_and_again_comes_to_an_end_by_the_policy()
     guard.release().await.unwrap();
 }
 
+// Shows: bounded-retries
 #[tokio::test]
 async fn a_watch_that_costs_the_connection_each_time_comes_to_an_end_by_the_policy() {
     let server = server();
@@ -161,6 +163,7 @@ async fn a_watch_that_costs_the_connection_each_time_comes_to_an_end_by_the_poli
     guard.release().await.unwrap();
 }
 
+// Shows: session-lifetime
 #[tokio::test]
 async fn the_release_of_the_last_thing_alive_reports_success() {
     let server = server();
@@ -174,6 +177,7 @@ async fn the_release_of_the_last_thing_alive_reports_success() {
     until(&server, "the end of all sessions", |view| view.sessions().is_empty()).await;
 }
 
+// Shows: bounded-retries
 #[tokio::test]
 async fn until_elapsed_does_not_count_the_time_in_the_queue() {
     let server = server();
@@ -196,6 +200,7 @@ async fn until_elapsed_does_not_count_the_time_in_the_queue() {
 }
 
 /// Creates that may still happen are remembered by directory, however many there are elsewhere.
+// Shows: write-barrier
 #[tokio::test]
 async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
     let server = server();
@@ -243,6 +248,7 @@ async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
     assert_eq!(within("the loss", watched).await.reason(), LostReason::Closed);
 }
 
+// Shows: session-lifetime
 #[tokio::test]
 async fn lost_keeps_neither_the_session_nor_the_client() {
     let server = server();
@@ -268,6 +274,7 @@ async fn a_client_knows_its_session_as_soon_as_it_is_connected() {
     }
 }
 
+// Shows: session-end
 #[tokio::test]
 async fn refused_credentials_are_told_to_every_caller() {
     let server = server();
@@ -373,6 +380,7 @@ async fn a_grant_that_was_not_taken_yet_is_known_in_the_process() {
     assert!(!mutex.is_acquired_in_this_process());
 }
 
+// Shows: attempt-outlives-caller
 #[tokio::test]
 async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
     let server = server();
@@ -390,6 +398,7 @@ async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
     assert!(matches!(forgotten.await, Err(AcquireError::TimedOut { .. })));
 }
 
+// Shows: bounded-retries
 #[tokio::test]
 async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() {
     let server = server();
@@ -408,6 +417,7 @@ async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() 
     assert_eq!(throttled.hits().len(), 2);
 }
 
+// Shows: flush
 #[tokio::test]
 async fn flush_does_not_wait_for_what_begins_after_it() {
     let server = server();
@@ -463,6 +473,7 @@ async fn the_next_session_lets_waiters_in_although_a_lost_guard_is_kept() {
     next.release().await.unwrap();
 }
 
+// Shows: session-lifetime
 #[tokio::test]
 async fn participants_that_are_not_polled_do_not_keep_the_session() {
     let server = server();
@@ -478,6 +489,7 @@ async fn participants_that_are_not_polled_do_not_keep_the_session() {
 }
 
 /// Servers before 3.6 answer a request that they do not know by closing the connection.
+// Shows: replaced-session
 #[tokio::test]
 async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
     let server = server();
@@ -545,6 +557,7 @@ async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_the
 }
 
 /// They need no server for that.
+// Shows: close-confirmed
 #[tokio::test]
 async fn close_without_a_server_ends_those_who_wait_for_one_at_once() {
     for lost in [false, true] {
@@ -587,6 +600,7 @@ async fn closes_beside_a_pause<T: Send + 'static>(
     within("the answer", call).await.unwrap()
 }
 
+// Shows: session-lifetime
 #[tokio::test]
 async fn close_is_not_held_up_by_a_look_that_is_in_its_pause() {
     let look = |client: Client, guard: LockGuard| {
@@ -614,6 +628,7 @@ async fn close_is_not_held_up_by_a_revocation_that_is_in_its_pause() {
 }
 
 /// It was sent, and what came of it is not heard any more.
+// Shows: transaction
 #[tokio::test]
 async fn a_transaction_that_is_under_way_when_the_client_is_closed_is_unknown() {
     let server = server();
@@ -682,6 +697,7 @@ fn sessions_established(server: &Server) -> Vec<i64> {
 
 /// How long a server may be silent is an eighth of the session timeout, of the one that was granted; the
 /// library fixes it when it connects, by the one that was asked for.
+// Shows: server-timeout
 #[tokio::test]
 async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_server_timeout() {
     let server = server();
@@ -719,6 +735,7 @@ async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_s
 }
 
 /// The process ends after that, and nobody would close it.
+// Shows: close-confirmed
 #[tokio::test]
 async fn close_waits_for_the_end_of_a_session_that_was_exchanged() {
     let server = server();
@@ -745,6 +762,7 @@ async fn close_waits_for_the_end_of_a_session_that_was_exchanged() {
 
 /// The client gives its session up when no server has answered for 7/5 of its timeout; the servers, which have
 /// been stopped for as long, keep it until then after they are started.
+// Shows: close-confirmed
 #[tokio::test]
 async fn close_confirms_no_session_that_only_the_client_has_given_up() {
     for before in [ConnectionState::Suspended, ConnectionState::Lost] {
@@ -766,6 +784,7 @@ async fn close_confirms_no_session_that_only_the_client_has_given_up() {
 }
 
 /// The servers come back: they would keep its nodes for a session timeout more.
+// Shows: close-confirmed
 #[tokio::test]
 async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_servers_again() {
     for is_closed in [false, true] {
@@ -796,6 +815,7 @@ async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_se
 }
 
 /// The close begins before the client gives the session up, and there is a server after that.
+// Shows: close-confirmed
 #[tokio::test]
 async fn close_goes_on_when_the_client_gives_its_session_up_meanwhile() {
     let server = server();
@@ -815,6 +835,7 @@ async fn close_goes_on_when_the_client_gives_its_session_up_meanwhile() {
 }
 
 /// A server that was reached again has said so, as one does after most outages that cost a session.
+// Shows: close-confirmed
 #[tokio::test]
 async fn close_confirms_a_session_that_the_servers_have_expired_meanwhile() {
     let server = server();
@@ -831,6 +852,7 @@ async fn close_confirms_a_session_that_the_servers_have_expired_meanwhile() {
 }
 
 /// A server that was asked has said that it is gone.
+// Shows: close-confirmed
 #[tokio::test]
 async fn close_confirms_a_session_that_the_servers_have_ended() {
     let server = server();
@@ -879,6 +901,7 @@ async fn a_session_that_cannot_be_exchanged_will_do() {
 
 /// Writes are answered, but later than after the half second that a server may be silent: each connection is
 /// cut before that.
+// Shows: server-timeout
 #[tokio::test]
 async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_server_may_be_silent() {
     // On a busy machine the answers are later still, but not each time.
@@ -908,6 +931,7 @@ async fn sessions_until_usable_again() -> usize {
 }
 
 /// A client that has no lock, and so no heartbeat, has writes all the same.
+// Shows: server-timeout
 #[tokio::test]
 async fn a_persistent_node_gets_there_when_every_write_takes_longer_than_a_server_may_be_silent() {
     let server = server();
@@ -945,6 +969,7 @@ async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_sil
 
 /// Each connection is cut at its second write, and lasts longer than a server may be silent. The first is the
 /// beat that is sent as soon as there is a connection.
+// Shows: server-timeout
 #[tokio::test]
 async fn a_session_is_kept_while_each_of_its_connections_answers_a_write() {
     let timeout = ms(6_000);
@@ -986,6 +1011,7 @@ async fn a_connect_that_is_dropped_leaves_no_session_for_longer_than_its_timeout
     until(&server, "the end of all sessions", |view| view.sessions().is_empty()).await;
 }
 
+// Shows: deadline
 #[tokio::test]
 async fn a_far_deadline_is_no_deadline() {
     let server = server();

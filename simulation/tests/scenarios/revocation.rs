@@ -16,6 +16,7 @@ use zookeeper_test_server::{Loss, Match, Op, Server};
 /// What Curator's `Revoker` writes, and nothing else does.
 const MARKER: &[u8] = b"__REVOKE__";
 
+// Shows: revocation
 #[tokio::test]
 async fn a_holder_hears_that_it_is_asked() {
     let server = start();
@@ -45,6 +46,7 @@ async fn a_holder_hears_that_it_is_asked() {
 }
 
 /// A request that came first, even while its node was still waiting, is there when it is looked for.
+// Shows: revocation
 #[tokio::test]
 async fn a_request_before_the_first_look_is_not_lost() {
     let server = start();
@@ -83,6 +85,7 @@ async fn a_conversion_does_not_end_it() {
 }
 
 /// Written to the old node, which a conversion exchanged before it was read.
+// Shows: revocation
 #[tokio::test]
 async fn a_request_that_a_conversion_overtakes_is_not_lost() {
     let server = start();
@@ -99,6 +102,7 @@ async fn a_request_that_a_conversion_overtakes_is_not_lost() {
 }
 
 /// The look behind the event of a deletion by another hand tells of the loss, without a heartbeat.
+// Shows: node-deleted-by-hand
 #[tokio::test]
 async fn a_look_that_finds_no_node_tells_of_the_loss() {
     let server = start();
@@ -166,6 +170,7 @@ async fn what_is_lost_on_the_way_is_asked_again() {
 
 /// A session never watches so much that it could not come back. Who cannot watch is told, and leaves nothing
 /// behind; revocation goes first, and is polled then.
+// Shows: watch-limit
 #[tokio::test]
 async fn a_session_that_watches_too_much_says_so() {
     let server = start();

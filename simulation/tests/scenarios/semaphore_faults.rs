@@ -340,6 +340,7 @@ impl Scene {
     }
 }
 
+// Shows: permits-unknown-outcome
 #[tokio::test]
 async fn dropped_at_every_point() {
     for point in Point::ALL {
@@ -353,6 +354,7 @@ async fn dropped_at_every_point() {
 }
 
 /// The flush is called while the point is still held: it waits.
+// Shows: permits-unknown-outcome
 #[tokio::test]
 async fn a_flush_waits_for_what_was_dropped_at_any_point() {
     for point in Point::ALL {
@@ -383,6 +385,7 @@ async fn a_flush_waits_for_what_was_dropped_at_any_point() {
 
 /// The deadline passes at the point; the answer does not wait for the point to be let go, and claims that
 /// permits were held only if that was seen.
+// Shows: permits-unknown-outcome
 #[tokio::test]
 async fn timed_out_at_every_point() {
     for point in Point::ALL {
@@ -419,6 +422,7 @@ async fn timed_out_at_every_point() {
 }
 
 /// The session ends at the point: the acquire goes on in the next and is served there, once.
+// Shows: permits-unknown-outcome
 #[tokio::test]
 async fn expired_at_every_point() {
     for point in Point::ALL {
@@ -441,6 +445,7 @@ async fn expired_at_every_point() {
 }
 
 /// The connection ends at the point: the acquire goes on in the same session and is served, once.
+// Shows: permits-unknown-outcome
 #[tokio::test]
 async fn cut_at_every_point() {
     for point in Point::ALL.into_iter().filter(|point| point.connected()) {
@@ -477,6 +482,7 @@ async fn dropped_and_cut_or_expired_at_every_point() {
 }
 
 /// The client is closed at the point.
+// Shows: permits-unknown-outcome
 #[tokio::test]
 async fn closed_at_every_point() {
     for point in Point::ALL {
@@ -514,6 +520,7 @@ async fn dropped_with_the_grant_in_flight() {
     assert_clean(&server, "the grant in flight").await;
 }
 
+// Shows: try-permits
 #[tokio::test]
 async fn a_try_dropped_at_every_point() {
     for busy in [false, true] {
@@ -547,6 +554,7 @@ async fn a_try_dropped_at_every_point() {
 }
 
 /// A reply that is lost, of any of the transactions: all permits, once.
+// Shows: permits-unknown-outcome
 #[tokio::test]
 async fn lost_replies_give_all_permits_once() {
     for losses in 1..4 {
@@ -574,6 +582,7 @@ async fn lost_replies_give_all_permits_once() {
 
 /// Another process deletes the lock node of the head: it queues again at the end, and is not let in beside the
 /// next head.
+// Shows: semaphore-queue
 #[tokio::test]
 async fn a_head_whose_lock_node_is_deleted_queues_again_at_the_end() {
     let server = start();
@@ -601,6 +610,7 @@ async fn a_head_whose_lock_node_is_deleted_queues_again_at_the_end() {
 }
 
 /// The same between the look and the transaction, and so often that the attempt ends.
+// Shows: permits-by-one-transaction
 #[tokio::test]
 async fn a_lock_node_deleted_again_and_again_ends_the_attempt() {
     let server = start();
@@ -619,6 +629,7 @@ async fn a_lock_node_deleted_again_and_again_ends_the_attempt() {
     assert_clean(&server, "deleted again and again").await;
 }
 
+// Shows: slots, permit-tokens
 #[tokio::test]
 async fn a_lease_that_another_process_deletes_is_the_loss_of_all_in_one_permit() {
     let server = start();
@@ -639,6 +650,7 @@ async fn a_lease_that_another_process_deletes_is_the_loss_of_all_in_one_permit()
 }
 
 /// The holder has set the end, so that nothing waits: neither for the others nor for the drop of the value.
+// Shows: one-value
 #[tokio::test]
 async fn a_lease_that_is_over_returns_all_permits_of_its_value() {
     let server = start();
@@ -667,6 +679,7 @@ async fn a_lease_that_is_over_returns_all_permits_of_its_value() {
 }
 
 /// The holder has time to stop, as after any loss that it has not chosen, and no longer.
+// Shows: one-value
 #[tokio::test]
 async fn the_permits_beside_one_that_was_deleted_by_hand_are_returned_in_time() {
     let server = start();
@@ -687,6 +700,7 @@ async fn the_permits_beside_one_that_was_deleted_by_hand_are_returned_in_time() 
 }
 
 /// A limit that shrinks lets no more in until enough are returned, and ends those that ask for more.
+// Shows: semaphore-limit
 #[tokio::test]
 async fn a_limit_that_shrinks() {
     let server = start();
@@ -716,6 +730,7 @@ async fn a_limit_that_shrinks() {
 }
 
 /// The transaction is committed only under the limit that was read.
+// Shows: semaphore-limit
 #[tokio::test]
 async fn a_limit_that_shrinks_while_permits_are_taken() {
     let server = start();
@@ -735,6 +750,7 @@ async fn a_limit_that_shrinks_while_permits_are_taken() {
 }
 
 /// Children of any name count, as Curator counts them.
+// Shows: permits-by-one-transaction
 #[tokio::test]
 async fn leases_of_other_clients_count() {
     let server = start();
@@ -760,6 +776,7 @@ async fn leases_of_other_clients_count() {
 }
 
 /// A large request at the head is served before smaller ones behind it, which is the order of arrival.
+// Shows: semaphore-queue
 #[tokio::test]
 async fn the_order_is_that_of_arrival_whatever_is_asked_for() {
     let server = start();
@@ -785,6 +802,7 @@ async fn the_order_is_that_of_arrival_whatever_is_asked_for() {
 }
 
 /// An outage that is longer than a lease does not cost the head its place: it only waits.
+// Shows: reconnect, semaphore-queue
 #[tokio::test]
 async fn a_head_keeps_its_place_while_its_session_lives() {
     // A machine that stands still for half a second spoils a round.
@@ -847,6 +865,7 @@ async fn a_lease_that_may_not_be_deleted_is_said() {
     assert_clean(&server, "a lease that may not be deleted").await;
 }
 
+// Shows: permit-tokens
 #[tokio::test]
 async fn revocation_is_asked_of_a_lease() {
     let server = start();
@@ -859,6 +878,7 @@ async fn revocation_is_asked_of_a_lease() {
 }
 
 /// As of a server that has replaced the session.
+// Shows: permits-unknown-outcome
 #[tokio::test]
 async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
     let server = start();
@@ -885,6 +905,7 @@ async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
 }
 
 /// That too many are asked for is claimed only behind a `sync`.
+// Shows: try-permits
 #[tokio::test]
 async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
     let server = start();
@@ -920,6 +941,7 @@ async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
 
 /// The session of several waiters of one client ends: they queue in the next in the order of their calls, the
 /// one that was at the head first.
+// Shows: semaphore-queue
 #[tokio::test]
 async fn the_order_among_waiters_of_a_client_outlives_its_session() {
     let server = start();
@@ -947,6 +969,7 @@ async fn the_order_among_waiters_of_a_client_outlives_its_session() {
 }
 
 /// The error names the node whose ACL refuses, whichever of the semaphore's it is.
+// Shows: semaphore-limit
 #[tokio::test]
 async fn a_limit_that_may_not_be_read_or_written_is_named() {
     let server = start();
@@ -975,6 +998,7 @@ async fn a_limit_that_may_not_be_read_or_written_is_named() {
 }
 
 /// The lock node is deleted in one directory, and the leases are created in the other.
+// Shows: permits-by-one-transaction
 #[tokio::test]
 async fn a_transaction_that_is_refused_names_the_directory_that_refuses_it() {
     for (directory, denied) in [(LOCKS, zk::Permission::DELETE), (LEASES, zk::Permission::CREATE)] {
@@ -1001,6 +1025,7 @@ async fn a_transaction_that_is_refused_names_the_directory_that_refuses_it() {
 }
 
 /// The first look shows who has the permits, and it is answered. That the second is not changes nothing.
+// Shows: live-contender
 #[tokio::test]
 async fn a_full_semaphore_is_busy_from_the_first_look_on() {
     let server = start();
@@ -1020,6 +1045,7 @@ async fn a_full_semaphore_is_busy_from_the_first_look_on() {
 }
 
 /// A head that waits was seen, but whether it still does is what the try asks.
+// Shows: live-contender
 #[tokio::test]
 async fn a_try_whose_look_is_not_answered_is_no_busy_semaphore() {
     let server = start();
@@ -1046,6 +1072,7 @@ async fn a_try_whose_look_is_not_answered_is_no_busy_semaphore() {
 }
 
 /// A server that closes the connection at the transaction must not be asked for ever.
+// Shows: permits-unknown-outcome
 #[tokio::test]
 async fn a_transaction_that_costs_the_connection_each_time_ends_by_the_policy() {
     let server = Server::builder().max_frame(16 * 1024).start().unwrap();

@@ -32,21 +32,25 @@ async fn silent(server: &Server, sessions: &[i64], end: Instant) {
     }
 }
 
+// Shows: spare-connection
 #[tokio::test]
 async fn refused_at_2_s() {
     costs_no_lock(Duration::from_secs(2), refused).await;
 }
 
+// Shows: spare-connection
 #[tokio::test]
 async fn refused_at_6_s() {
     costs_no_lock(Duration::from_secs(6), refused).await;
 }
 
+// Shows: spare-connection
 #[tokio::test]
 async fn refused_at_15_s() {
     costs_no_lock(Duration::from_secs(15), refused).await;
 }
 
+// Shows: spare-connection
 #[tokio::test]
 async fn silent_at_6_s() {
     costs_no_lock(Duration::from_secs(6), silent).await;

@@ -8,6 +8,7 @@ use test_support::{SOON, within};
 use tokio_test::{assert_ready, task};
 use zookeeper_recipes::InterProcessMutex;
 
+// Shows: kept-node
 #[tokio::test]
 async fn it_is_given_up_after_the_idle_time() {
     const IDLE: Duration = Duration::from_millis(200);

@@ -7,6 +7,7 @@ use test_support::in_process::{DIRECTORY, calm, start, until};
 use test_support::{SOON, within};
 use zookeeper_recipes::InterProcessReadWriteLock;
 
+// Shows: kept-read-node
 #[tokio::test]
 async fn it_is_given_up_after_the_idle_time() {
     const IDLE: Duration = Duration::from_millis(50);

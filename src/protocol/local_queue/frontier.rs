@@ -198,6 +198,7 @@ mod tests {
         frontier
     }
 
+    // Shows: succession
     #[test]
     fn the_next_number_is_first_and_no_other_is() {
         for (sequence, first) in [(6, false), (7, false), (8, true), (9, false)] {
@@ -214,6 +215,7 @@ mod tests {
         assert!(!frontier.is_first(writer(7), DIRECTORY), "by itself nothing is known");
     }
 
+    // Shows: succession
     #[test]
     fn behind_a_reader_a_writer_is_first_if_all_before_the_reader_are_gone() {
         assert!(!after(&[reader(7)]).is_first(writer(8), DIRECTORY), "other readers may be inside");
@@ -231,6 +233,7 @@ mod tests {
         assert!(frontier.is_first(writer(8), DIRECTORY));
     }
 
+    // Shows: succession
     #[test]
     fn while_the_holder_is_there_the_next_writer_is_not_first() {
         let mut frontier = after(&[writer(6)]);
@@ -243,6 +246,7 @@ mod tests {
         assert!(!frontier.is_first(writer(10), DIRECTORY), "the readers may be there");
     }
 
+    // Shows: succession
     #[test]
     fn after_an_unclear_deletion_nothing_is_known() {
         let mut frontier = after(&[writer(6)]);
@@ -258,6 +262,7 @@ mod tests {
         assert!(!frontier.is_first(writer(7), DIRECTORY));
     }
 
+    // Shows: succession, directory-watch
     #[test]
     fn what_is_known_of_an_earlier_directory_counts_for_nothing() {
         assert!(!after(&[writer(7)]).is_first(Numbered { czxid: LATER + 1, ..writer(8) }, LATER));
@@ -296,6 +301,7 @@ mod tests {
         assert!(!frontier.granted("3", writer(3), true), "nothing is known of readers before them");
     }
 
+    // Shows: succession
     #[test]
     fn three_grants_without_a_wait_make_a_path_quiet() {
         let mut frontier = Frontier::default();
@@ -316,6 +322,7 @@ mod tests {
         assert!(!frontier.granted("9", writer(9), false), "it has waited");
     }
 
+    // Shows: succession
     #[test]
     fn behind_a_deletion_that_was_sent_the_next_writer_is_expected_to_be_first() {
         let mut frontier = after(&[writer(5), writer(6), writer(7)]);

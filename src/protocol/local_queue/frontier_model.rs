@@ -421,22 +421,26 @@ fn explore(kinds: &[Kind], left: [u8; 2], removals: u8, faults: u8, mistake: Mis
 const WRITERS: [Kind; 1] = [Kind::Exclusive];
 const BOTH: [Kind; 2] = [Kind::Shared, Kind::Exclusive];
 
+// Shows: succession
 #[test]
 fn two_clients_with_a_directory_that_is_removed() {
     assert!(explore(&WRITERS, [3, 1], 1, 0, Mistake::None) > 10_000);
 }
 
+// Shows: succession
 #[test]
 fn mutexes_with_a_fault_at_any_point() {
     assert!(explore(&WRITERS, [2, 1], 1, 1, Mistake::None) > 10_000);
 }
 
+// Shows: succession
 #[test]
 fn readers_and_writers_with_a_fault_at_any_point() {
     assert!(explore(&BOTH, [2, 1], 1, 1, Mistake::None) > 100_000);
 }
 
 /// What the model shows is worth something only if it would find these.
+// Shows: succession, directory-watch
 #[test]
 fn each_mistake_is_found() {
     for mistake in [

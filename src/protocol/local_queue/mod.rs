@@ -688,6 +688,7 @@ mod tests {
         }
     }
 
+    // Shows: places
     #[test]
     fn a_place_in_clean_up_is_taken_and_not_live() {
         let mut queue = queue(2, 0);
@@ -707,6 +708,7 @@ mod tests {
         assert!(queue.is_empty(0));
     }
 
+    // Shows: places
     #[test]
     fn places_go_to_those_that_have_waited_longest() {
         let mut queue = queue(1, 0);
@@ -822,6 +824,7 @@ mod tests {
         }
     }
 
+    // Shows: arrival-order
     #[test]
     fn in_the_next_session_they_go_in_the_order_in_which_they_came() {
         let mut queue = Queue::crowd(9);
@@ -843,6 +846,7 @@ mod tests {
         assert!(queue.may_create(9, 2, "ninth"));
     }
 
+    // Shows: arrival-order
     #[test]
     fn one_that_goes_on_for_another_is_waited_for_before_it_asks() {
         let mut queue = Queue::crowd(3);
@@ -895,6 +899,7 @@ mod tests {
         assert_eq!(queue.notices(), []);
     }
 
+    // Shows: shared-lists
     #[test]
     fn a_list_is_for_those_that_asked_before_it_was_sent() {
         let mut queue = queue(0, 0);

@@ -258,6 +258,7 @@ mod tests {
         told
     }
 
+    // Shows: waiting-in-memory
     #[test]
     fn numbers_in_a_row_say_that_none_is_between() {
         let mut nodes: LocalNodes<()> = LocalNodes::default();
@@ -359,6 +360,7 @@ mod tests {
         assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), []);
     }
 
+    // Shows: hand-over
     #[test]
     fn only_the_one_that_was_there_is_handed_the_lock() {
         let mut nodes = nodes(2);

@@ -81,6 +81,7 @@ fn simulate(bytes: &[u8], family: Family, active: &[usize]) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
+    // Shows: grant, extra-node, node-owners, places, arrival-order, succession
     #[test]
     fn no_schedule_gives_two_holders_or_leaves_a_node(
         few: bool,
@@ -89,6 +90,7 @@ proptest! {
         simulate(&bytes, Family::Exclusive, if few { &FEW } else { &ALL });
     }
 
+    // Shows: read-write, succession
     #[test]
     fn no_schedule_lets_a_writer_in_beside_anybody(
         few: bool,
@@ -99,6 +101,7 @@ proptest! {
 }
 
 /// What the schedules show of grants without a list is worth something only if there are some.
+// Shows: succession
 #[test]
 fn many_schedules_grant_without_a_list() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

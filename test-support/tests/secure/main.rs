@@ -43,15 +43,21 @@ fn main() {
     };
     add("tls::a_lock_over_tls_however_the_ca_is_given", tls::a_lock_over_tls_however_the_ca_is_given);
     add("tls::a_client_certificate_is_a_credential", tls::a_client_certificate_is_a_credential);
+    // Shows: connect-errors
     add("tls::an_unknown_ca_is_named", tls::an_unknown_ca_is_named);
+    // Shows: connect-errors
     add("tls::another_host_is_named", tls::another_host_is_named);
+    // Shows: connect-errors
     add("tls::a_missing_client_certificate_is_named", tls::a_missing_client_certificate_is_named);
+    // Shows: connect-errors
     add("tls::a_refused_client_certificate_is_named", tls::a_refused_client_certificate_is_named);
     add("tls::a_port_without_tls_is_named", tls::a_port_without_tls_is_named);
     add("tls::a_port_with_tls_is_named", tls::a_port_with_tls_is_named);
     add("tls::each_server_is_asked_by_itself", tls::each_server_is_asked_by_itself);
     add("sasl::a_user_is_known_to_acls", sasl::a_user_is_known_to_acls);
+    // Shows: connect-errors
     add("sasl::a_wrong_password_is_refused_at_once", sasl::a_wrong_password_is_refused_at_once);
+    // Shows: connect-errors
     add("sasl::a_password_that_is_wrong_later_closes_the_client", |_| {
         sasl::a_password_that_is_wrong_later_closes_the_client()
     });

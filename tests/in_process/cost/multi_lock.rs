@@ -36,6 +36,7 @@ async fn waiting(server: &Server, client: &Client, held: &LockGuard) -> JoinHand
     attempt
 }
 
+// Shows: multi-lock
 #[tokio::test]
 async fn eight_free_locks_cost_two_requests_each_and_their_release_one() {
     let server = start();
@@ -52,6 +53,7 @@ async fn eight_free_locks_cost_two_requests_each_and_their_release_one() {
     }
 }
 
+// Shows: multi-lock
 #[tokio::test]
 async fn the_deletions_of_a_release_go_out_in_one_flight() {
     let server = start();
@@ -66,6 +68,7 @@ async fn the_deletions_of_a_release_go_out_in_one_flight() {
 }
 
 /// A contender that wants several, and waits for the first, finds the others free.
+// Shows: multi-lock
 #[tokio::test]
 async fn a_release_begins_with_the_last_member() {
     for how in ["released", "dropped", "given up"] {
@@ -103,6 +106,7 @@ async fn a_release_begins_with_the_last_member() {
 }
 
 /// A node behind it would be in the way of others, or let others deadlock with this client.
+// Shows: multi-lock
 #[tokio::test]
 async fn nothing_is_created_behind_a_member_that_is_busy() {
     let server = start();
@@ -119,6 +123,7 @@ async fn nothing_is_created_behind_a_member_that_is_busy() {
     within("the grant", attempt).await.unwrap().unwrap().release().await.unwrap();
 }
 
+// Shows: multi-lock-try
 #[tokio::test]
 async fn a_try_that_finds_a_member_busy_writes_nothing() {
     let server = start();
@@ -138,6 +143,7 @@ async fn a_try_that_finds_a_member_busy_writes_nothing() {
 }
 
 /// A request over 1 MiB is answered by a closed connection.
+// Shows: multi-lock-try
 #[tokio::test]
 async fn a_try_of_many_or_large_paths_does_not_look_at_all_in_one_request() {
     let server = start();
@@ -156,6 +162,7 @@ async fn a_try_of_many_or_large_paths_does_not_look_at_all_in_one_request() {
 }
 
 /// Each is listed by itself, in the same flight, where the servers do not know a read of several nodes.
+// Shows: multi-lock-try
 #[tokio::test]
 async fn servers_without_multi_reads_cost_a_try_a_list_for_each_member() {
     let server = start();

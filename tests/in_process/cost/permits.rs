@@ -31,6 +31,7 @@ async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> SemaphorePermit 
 /// What a free permit asks: it queues, looks, and takes it.
 const FREE: [(Op, u64); 4] = [(Op::Create, 1), (Op::GetChildren, 2), (Op::GetData, 1), (Op::Multi, 1)];
 
+// Shows: permits-by-one-transaction
 #[tokio::test]
 async fn a_free_permit_costs_five_requests_and_its_release_one() {
     let server = start();
@@ -49,6 +50,7 @@ async fn a_free_permit_costs_five_requests_and_its_release_one() {
 
 /// With the create and the list of the queue in one flight before, and the transaction after, a free permit
 /// takes three round trips.
+// Shows: permits-by-one-transaction
 #[tokio::test]
 async fn the_leases_and_the_limit_are_asked_for_in_one_flight() {
     let server = start();
@@ -83,6 +85,7 @@ async fn many_permits_cost_one_request_more_than_one() {
 }
 
 /// A permit that is returned wakes the first in line and no other.
+// Shows: semaphore-queue
 #[tokio::test]
 async fn a_returned_permit_wakes_one_of_five_waiters() {
     let server = start();
@@ -120,6 +123,7 @@ async fn a_returned_permit_wakes_one_of_five_waiters() {
     until(&server, "the end of all watches", |view| view.watches() == 0).await;
 }
 
+// Shows: try-permits
 #[tokio::test]
 async fn a_try_without_a_free_permit_costs_five_reads_and_writes_nothing() {
     let server = start();
@@ -142,6 +146,7 @@ async fn a_try_without_a_free_permit_costs_five_reads_and_writes_nothing() {
     permit.release().await.unwrap();
 }
 
+// Shows: try-permits
 #[tokio::test]
 async fn a_try_behind_a_head_that_waits_ends_soon() {
     let server = start();

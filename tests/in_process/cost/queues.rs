@@ -64,6 +64,7 @@ async fn watched(server: &Server, watches: usize) {
 const CREATE_LIST: [(Op, u64); 2] = [(Op::Create, 1), (Op::GetChildren, 1)];
 const CREATE_LIST_WATCH: [(Op, u64); 3] = [(Op::Create, 1), (Op::GetChildren, 1), (Op::GetData, 1)];
 
+// Shows: create-and-list
 #[tokio::test]
 async fn a_free_lock_of_any_kind_costs_two_requests_and_its_release_one() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Read, Kind::Write] {
@@ -162,6 +163,7 @@ const FEW: u64 = 5;
 /// A waiter that comes behind one of its own session, with the next number, knows whom to wait for; one
 /// behind a waiter that gives up waits for the one before it. Neither needs a list, which grows with their
 /// number.
+// Shows: waiting-in-memory
 #[tokio::test]
 async fn fair_waiters_come_and_give_up_without_lists() {
     const WAITERS: usize = 1_000;
@@ -243,6 +245,7 @@ const READERS: usize = 30;
 
 /// A writer holds, a second waits, and thirty readers wait for the second: the first one's release is none of
 /// theirs. (Curator's readers wait for the first: 63 requests, and all of them wait again.)
+// Shows: read-write
 #[tokio::test]
 async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
     for each in [false, true] {

@@ -60,6 +60,7 @@ async fn warm_up(server: &Server, id: i64, lock: &Arc<dyn InterProcessLock>) {
     assert_eq!(server.watches_on(DIRECTORY), [id]);
 }
 
+// Shows: succession
 #[tokio::test]
 async fn a_hot_free_lock_costs_one_request_and_its_release_one() {
     for kind in KINDS {
@@ -76,6 +77,7 @@ async fn a_hot_free_lock_costs_one_request_and_its_release_one() {
 
 /// Where another client has taken the lock in between, the next one lists, and so do those after it, until three
 /// were free again. The watch stays.
+// Shows: succession
 #[tokio::test]
 async fn after_a_stranger_three_grants_list_again() {
     for kind in KINDS {
@@ -96,6 +98,7 @@ async fn after_a_stranger_three_grants_list_again() {
 }
 
 /// Readers that are inside together, each by a node of its own, follow each other.
+// Shows: succession
 #[tokio::test]
 async fn readers_beside_each_other_need_no_list() {
     let server = start();
@@ -117,6 +120,7 @@ async fn readers_beside_each_other_need_no_list() {
 }
 
 /// Readers and writers in turns, as long as each is gone before the next comes.
+// Shows: succession
 #[tokio::test]
 async fn readers_and_writers_in_turns_need_no_list() {
     let server = start();
@@ -161,6 +165,7 @@ async fn a_hot_free_permit_costs_four_requests() {
 }
 
 /// A lock that is not used for some heartbeats gives its watch back; so does the last handle.
+// Shows: directory-watch
 #[tokio::test]
 async fn an_idle_lock_is_not_watched() {
     let server = start_impatient();
@@ -181,6 +186,7 @@ async fn an_idle_lock_is_not_watched() {
 }
 
 /// Waiters need watches more than free locks do.
+// Shows: watch-limit, directory-watch
 #[tokio::test]
 async fn directories_are_watched_within_the_limit() {
     // 30 KiB at most, of paths of 2 KiB and the four bytes of their length.

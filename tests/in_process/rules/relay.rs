@@ -80,6 +80,7 @@ async fn replace(server: &Server, relay: &Relay, id: i64) {
 
 /// Its node lives as long as its session does, which no handle keeps any more; with the node the lock is
 /// lost.
+// Shows: replaced-session
 #[tokio::test]
 async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
     let server = start();
@@ -106,6 +107,7 @@ async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
 }
 
 /// Nothing was held, so nothing was lost; the first create tells by its owner.
+// Shows: replaced-session
 #[tokio::test]
 async fn an_idle_session_that_is_replaced_is_found_out_by_the_next_create() {
     let server = start();
@@ -163,6 +165,7 @@ impl Created {
 }
 
 /// What was created in the session that has replaced the client's goes with it.
+// Shows: replaced-session
 #[tokio::test]
 async fn in_a_session_that_is_replaced_no_node_is_left() {
     for (version, created) in [
@@ -197,6 +200,7 @@ async fn in_a_session_that_is_replaced_no_node_is_left() {
 }
 
 /// The node of the session of before is this client's own, and goes by itself: no other is in the way.
+// Shows: persistent-node
 #[tokio::test]
 async fn a_persistent_node_of_a_session_that_was_replaced_is_waited_for() {
     let server = start();

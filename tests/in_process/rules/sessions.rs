@@ -15,6 +15,7 @@ use test_support::in_process::{
 };
 use test_support::{ByHand, SOON, within};
 
+// Shows: cleanup
 #[tokio::test]
 async fn drops_need_no_runtime_and_no_session() {
     let server = start();
@@ -63,6 +64,7 @@ async fn drops_need_no_runtime_and_no_session() {
 
 /// The session has a thread of its own: a user's executor that is busy for twice the session timeout loses
 /// nothing.
+// Shows: session-thread
 #[tokio::test(flavor = "current_thread")]
 async fn a_blocked_executor_does_not_lose_the_lock() {
     // The lease outlasts the pauses of a busy machine.
@@ -105,6 +107,7 @@ impl Wake for TellingBroken {
 }
 
 /// The attempt's task panics where it tells that the time is over, while its create is not answered.
+// Shows: contained-lines
 #[tokio::test]
 async fn a_panic_in_the_middle_of_a_create_leaves_no_node() {
     let server = start();
@@ -126,6 +129,7 @@ async fn a_panic_in_the_middle_of_a_create_leaves_no_node() {
 }
 
 /// They are foreign code, and run where the session's end is told.
+// Shows: telling-a-loss, no-lock-across-await
 #[tokio::test]
 async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_from_its_next_session() {
     let server = start();

@@ -20,6 +20,7 @@ fn ids(members: &BTreeMap<String, Vec<u8>>) -> Vec<&str> {
     members.keys().map(String::as_str).collect()
 }
 
+// Shows: group-watch
 #[tokio::test]
 async fn members_know_each_other() {
     let server = Server::start().unwrap();
@@ -40,6 +41,7 @@ async fn members_know_each_other() {
 }
 
 /// Not one that an escape would make of another.
+// Shows: group-watch
 #[tokio::test]
 async fn an_id_is_the_name_of_a_node() {
     let server = Server::start().unwrap();
@@ -65,6 +67,7 @@ async fn an_id_is_the_name_of_a_node() {
 }
 
 /// Its name could be told, but not what it has registered.
+// Shows: group-watch
 #[tokio::test]
 async fn a_member_that_may_not_be_read_is_left_out() {
     let server = Server::start().unwrap();
@@ -92,6 +95,7 @@ async fn an_id_belongs_to_one_member() {
     assert_eq!(server.node("/services/web/1").unwrap().data, b"other");
 }
 
+// Shows: group-watch
 #[tokio::test]
 async fn comings_and_goings_are_told_together() {
     let server = Server::start().unwrap();
@@ -112,6 +116,7 @@ async fn comings_and_goings_are_told_together() {
 }
 
 /// One that has left and come back has another session, and other data perhaps.
+// Shows: group-watch
 #[tokio::test]
 async fn one_that_comes_back_is_a_change() {
     let server = Server::start().unwrap();
@@ -131,6 +136,7 @@ async fn one_that_comes_back_is_a_change() {
 }
 
 /// The next session may be at a server that lags behind: it shows what it knew before.
+// Shows: group-watch
 #[tokio::test]
 async fn after_a_session_nothing_older_is_told() {
     let server = Server::start().unwrap();
@@ -166,6 +172,7 @@ async fn after_a_session_nothing_older_is_told() {
 }
 
 /// New data alone are no change, and cost no look.
+// Shows: group-watch
 #[tokio::test]
 async fn a_watch_costs_two_lists_and_the_reads() {
     let server = Server::start().unwrap();
@@ -194,6 +201,7 @@ async fn a_watch_costs_two_lists_and_the_reads() {
     drop(two);
 }
 
+// Shows: group-watch
 #[tokio::test]
 async fn a_group_without_members_is_watched_too() {
     let server = Server::start().unwrap();
@@ -215,6 +223,7 @@ async fn a_group_without_members_is_watched_too() {
     assert_eq!(ids(&members), ["2"]);
 }
 
+// Shows: group-watch
 #[tokio::test]
 async fn faults_lose_no_change() {
     let server = Server::start().unwrap();

@@ -41,6 +41,7 @@ fn others_node(server: &Server, data: &str, owner: i64) {
     server.create_as(PATH, data, CreateMode::Ephemeral, owner).unwrap();
 }
 
+// Shows: persistent-node
 #[tokio::test]
 async fn it_is_created_written_and_deleted() {
     let server = Server::start().unwrap();
@@ -59,6 +60,7 @@ async fn it_is_created_written_and_deleted() {
 }
 
 /// CURATOR-97, CURATOR-241: it is there again in the next session, with what was set last.
+// Shows: persistent-node
 #[tokio::test]
 async fn after_a_session_it_is_there_again_with_the_last_data() {
     let server = Server::start().unwrap();
@@ -78,6 +80,7 @@ async fn after_a_session_it_is_there_again_with_the_last_data() {
 }
 
 /// CURATOR-241: new data while the node is away are those that it comes back with.
+// Shows: persistent-node
 #[tokio::test]
 async fn data_set_while_it_is_away_are_those_of_the_next() {
     let server = Server::start().unwrap();
@@ -97,6 +100,7 @@ async fn data_set_while_it_is_away_are_those_of_the_next() {
 }
 
 /// Of a closed client nothing comes any more, and no call waits for it.
+// Shows: persistent-node
 #[tokio::test]
 async fn made_on_a_closed_client_it_is_closed_at_once() {
     let server = Server::start().unwrap();
@@ -123,6 +127,7 @@ async fn made_on_a_closed_client_it_is_closed_at_once() {
 
 /// A session that the client gave up may live on at the servers, with its node: whichever handle made it, it is in
 /// the way of none for longer than that session lives, and its end is confirmed to none before.
+// Shows: persistent-node
 #[tokio::test]
 async fn a_node_of_an_earlier_session_is_waited_for_by_every_handle() {
     let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
@@ -151,6 +156,7 @@ async fn a_node_of_an_earlier_session_is_waited_for_by_every_handle() {
 }
 
 /// With no server to say so, it is not certain that the node is gone: it is there until the session expires.
+// Shows: persistent-node
 #[tokio::test]
 async fn its_end_is_confirmed_by_a_server_or_an_error() {
     let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
@@ -163,6 +169,7 @@ async fn its_end_is_confirmed_by_a_server_or_an_error() {
 }
 
 /// By its session alone neither could tell whose node it is, when both creates are not answered.
+// Shows: persistent-node
 #[tokio::test]
 async fn two_of_one_client_take_turns() {
     let server = Server::start().unwrap();
@@ -186,6 +193,7 @@ async fn two_of_one_client_take_turns() {
 }
 
 /// CURATOR-97: a lost connection, however often, costs nothing.
+// Shows: persistent-node
 #[tokio::test]
 async fn a_lost_connection_costs_nothing() {
     let server = Server::start().unwrap();
@@ -201,6 +209,7 @@ async fn a_lost_connection_costs_nothing() {
 }
 
 /// CURATOR-258: also after its data were changed, by us or by another hand.
+// Shows: persistent-node
 #[tokio::test]
 async fn deleted_by_hand_it_is_there_again() {
     let server = Server::start().unwrap();
@@ -229,6 +238,7 @@ async fn deleted_by_hand_it_is_there_again() {
 
 /// CURATOR-154, CURATOR-258: a process that is started again meets its own node of before, which goes with the
 /// session of before; the node of then would go on with stale data, and go.
+// Shows: persistent-node
 #[tokio::test]
 async fn a_node_of_another_session_is_left_alone_until_it_goes() {
     let server = Server::start().unwrap();
@@ -254,6 +264,7 @@ async fn a_node_of_another_session_is_left_alone_until_it_goes() {
     state(&node, PersistentNodeState::Present).await;
 }
 
+// Shows: persistent-node
 #[tokio::test]
 async fn closed_in_a_conflict_it_deletes_no_other_node() {
     let server = Server::start().unwrap();
@@ -275,6 +286,7 @@ async fn closed_in_a_conflict_it_deletes_no_other_node() {
 }
 
 /// A persistent node does not go by itself.
+// Shows: persistent-node
 #[tokio::test]
 async fn a_node_that_is_not_ephemeral_is_a_conflict() {
     let server = Server::start().unwrap();
@@ -288,6 +300,7 @@ async fn a_node_that_is_not_ephemeral_is_a_conflict() {
 }
 
 /// Another process takes the name between two sessions of this client.
+// Shows: persistent-node
 #[tokio::test]
 async fn a_name_that_is_taken_between_two_sessions_is_a_conflict() {
     let server = Server::start().unwrap();
@@ -308,6 +321,7 @@ async fn a_name_that_is_taken_between_two_sessions_is_a_conflict() {
 }
 
 /// The create is applied and its answer lost: the node is found, and is ours.
+// Shows: persistent-node
 #[tokio::test]
 async fn a_create_without_an_answer_is_found_out() {
     for applied in [true, false] {
@@ -328,6 +342,7 @@ async fn a_create_without_an_answer_is_found_out() {
     }
 }
 
+// Shows: persistent-node
 #[tokio::test]
 async fn a_write_without_an_answer_is_found_out() {
     for applied in [true, false] {
@@ -347,6 +362,7 @@ async fn a_write_without_an_answer_is_found_out() {
 }
 
 /// A write whose answer was lost, and that the next server does not know of yet, is still to come.
+// Shows: persistent-node
 #[tokio::test]
 async fn what_was_wanted_last_is_not_overtaken_by_a_late_write() {
     let server = Server::start().unwrap();
@@ -368,6 +384,7 @@ async fn what_was_wanted_last_is_not_overtaken_by_a_late_write() {
 }
 
 /// What was on its way when it was closed, or dropped, leaves nothing.
+// Shows: persistent-node
 #[tokio::test]
 async fn closed_while_it_is_created_it_leaves_nothing() {
     for (drop_it, reply) in [(false, true), (false, false), (true, true), (true, false)] {
@@ -397,6 +414,7 @@ async fn closed_while_it_is_created_it_leaves_nothing() {
     }
 }
 
+// Shows: persistent-node
 #[tokio::test]
 async fn a_deletion_without_an_answer_is_repeated() {
     for applied in [true, false] {
@@ -490,6 +508,7 @@ async fn a_refusal_is_said_and_asked_again() {
 }
 
 /// Neither data that came before, nor a connection that was lost since.
+// Shows: persistent-node
 #[tokio::test]
 async fn a_refusal_is_told_of_what_was_refused() {
     let server = Server::start().unwrap();
@@ -515,6 +534,7 @@ async fn a_refusal_is_told_of_what_was_refused() {
 }
 
 /// A session that cannot watch more polls, every sixth of the session timeout.
+// Shows: persistent-node
 #[tokio::test]
 async fn without_room_for_a_watch_it_is_polled() {
     let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();

@@ -43,6 +43,7 @@ async fn lock_is_free(server: &Server) {
 }
 
 /// As many processes wake for one occasion: apalis#281.
+// Shows: once-record
 #[tokio::test]
 async fn of_many_processes_one_runs_it() {
     let server = start();
@@ -60,6 +61,7 @@ async fn of_many_processes_one_runs_it() {
 
 /// Their clocks differ by more than the job takes, so that nothing overlaps: gocron#841. The occasion is a
 /// name, and the record stays.
+// Shows: once-record
 #[tokio::test]
 async fn a_process_whose_clock_is_late_finds_the_record() {
     let server = start();
@@ -80,6 +82,7 @@ async fn a_process_whose_clock_is_late_finds_the_record() {
 }
 
 /// The lock does not expire under the job, however long that takes: ShedLock#6.
+// Shows: once-record
 #[tokio::test]
 async fn a_job_that_outlasts_the_session_timeout_keeps_its_lock() {
     let server = start();
@@ -103,6 +106,7 @@ async fn a_job_that_outlasts_the_session_timeout_keeps_its_lock() {
     assert_eq!(ran.unwrap(), OnceOutcome::Ran(()));
 }
 
+// Shows: once-record
 #[tokio::test]
 async fn a_run_that_fails_is_run_again_by_the_next() {
     let server = start();
@@ -118,6 +122,7 @@ async fn a_run_that_fails_is_run_again_by_the_next() {
 }
 
 /// Its process dies: a waiting one takes over.
+// Shows: once-record
 #[tokio::test]
 async fn a_run_that_dies_is_run_again_by_one_that_waits() {
     let server = start();
@@ -145,6 +150,7 @@ async fn a_run_that_dies_is_run_again_by_one_that_waits() {
     assert!(matches!(lost, OnceError::Lost(_)) && lost.is_retryable(), "{lost}");
 }
 
+// Shows: once-record
 #[tokio::test]
 async fn a_panic_goes_through_and_leaves_neither_lock_nor_record() {
     let server = start();
@@ -159,6 +165,7 @@ async fn a_panic_goes_through_and_leaves_neither_lock_nor_record() {
     assert_eq!(count(today(&client), &Arc::default()).await.unwrap(), OnceOutcome::Ran(1));
 }
 
+// Shows: once-record
 #[tokio::test]
 async fn dropped_at_any_point_it_leaves_no_lock() {
     // At each of its requests: the look, the create and the list of the lock, the read under it, the record.
@@ -183,6 +190,7 @@ async fn dropped_at_any_point_it_leaves_no_lock() {
 }
 
 /// The record is committed, and the reply is lost: the repetition finds it.
+// Shows: once-record
 #[tokio::test]
 async fn a_lost_reply_is_made_up_for() {
     for sent in [true, false] {
@@ -213,6 +221,7 @@ async fn a_lost_reply_is_made_up_for() {
 }
 
 /// The session ends with the reply: whether the record is there is seen under the next grant.
+// Shows: once-record
 #[tokio::test]
 async fn a_session_that_ends_with_the_reply_leaves_no_doubt() {
     for committed in [true, false] {
@@ -249,6 +258,7 @@ async fn a_session_that_ends_with_the_reply_leaves_no_doubt() {
 }
 
 /// What is to be committed with the record is refused: nothing is recorded, and the error says what.
+// Shows: once-record
 #[tokio::test]
 async fn a_write_that_is_refused_keeps_the_job_from_being_recorded() {
     let server = start();
@@ -267,6 +277,7 @@ async fn a_write_that_is_refused_keeps_the_job_from_being_recorded() {
 }
 
 /// A lock whose node is deleted by hand: the record is not written beside the next holder's.
+// Shows: once-record
 #[tokio::test]
 async fn without_its_lock_a_run_is_not_recorded() {
     let server = start();
@@ -289,6 +300,7 @@ async fn without_its_lock_a_run_is_not_recorded() {
 }
 
 /// The last ones stay, whatever their names are, and a run deletes the others.
+// Shows: once-record
 #[tokio::test]
 async fn old_records_are_pruned_and_the_last_are_kept() {
     let server = start();
@@ -308,6 +320,7 @@ async fn old_records_are_pruned_and_the_last_are_kept() {
 }
 
 /// One that has children, which an administrator has made, and one that is gone since it was looked at.
+// Shows: once-record
 #[tokio::test]
 async fn a_record_that_cannot_be_deleted_keeps_no_other_from_it() {
     let server = start();
@@ -331,6 +344,7 @@ async fn a_record_that_cannot_be_deleted_keeps_no_other_from_it() {
 }
 
 /// A name is no version: once another process may have the lock, what has this name may be a later record.
+// Shows: once-record
 #[tokio::test]
 async fn records_are_pruned_with_the_lock_only() {
     let server = start();
@@ -350,6 +364,7 @@ async fn records_are_pruned_with_the_lock_only() {
     assert_eq!(server.children("/jobs/report/done").len(), 2);
 }
 
+// Shows: once-record
 #[tokio::test]
 async fn a_record_is_read_without_the_lock() {
     let server = start();
@@ -361,6 +376,7 @@ async fn a_record_is_read_without_the_lock() {
 }
 
 /// Whoever has waited runs it or finds the record, without a look of its own at any clock.
+// Shows: once-record
 #[tokio::test]
 async fn those_that_wait_find_the_record() {
     let server = start();

@@ -13,6 +13,7 @@ use zookeeper_test_server::{Loss, Match, Op};
 const RATES: &str = "/rates";
 
 /// Read, check, write, without another client.
+// Shows: read-under-lock
 #[tokio::test]
 async fn what_is_read_has_the_version_for_the_write() {
     let server = start();
@@ -34,6 +35,7 @@ async fn what_is_read_has_the_version_for_the_write() {
     assert_eq!(server.node(RATES).unwrap().data, b"4");
 }
 
+// Shows: read-under-lock
 #[tokio::test]
 async fn a_read_costs_a_sync_and_a_read_in_one_flight() {
     let server = start();
@@ -53,6 +55,7 @@ async fn a_read_costs_a_sync_and_a_read_in_one_flight() {
     assert_eq!((counters.requests_of(id, Op::Sync), counters.requests_of(id, Op::GetData)), (1, 1));
 }
 
+// Shows: read-under-lock
 #[tokio::test]
 async fn every_guard_with_transactions_reads() {
     let server = start();
@@ -74,6 +77,7 @@ async fn every_guard_with_transactions_reads() {
     assert!(matches!(lost, TransactionError::Lost(_)) && lost.path() == "/locks/b", "{lost}");
 }
 
+// Shows: read-under-lock
 #[tokio::test]
 async fn a_lost_answer_is_asked_for_again() {
     let server = start();
@@ -115,6 +119,7 @@ async fn a_refusal_is_said_at_once() {
 }
 
 /// What is read may be changed under the next holder.
+// Shows: read-under-lock
 #[tokio::test]
 async fn a_loss_ends_a_read_that_is_under_way() {
     let server = start();

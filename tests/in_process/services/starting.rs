@@ -34,6 +34,7 @@ async fn granted(mutex: &InterProcessMutex) -> LockGuard {
 }
 
 /// The policy ends a round, and the call that waits for it, but not the client.
+// Shows: next-round
 #[tokio::test]
 async fn a_server_that_comes_up_late_is_found_without_a_call() {
     let server = Server::start().unwrap();

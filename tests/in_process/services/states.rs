@@ -53,6 +53,7 @@ impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
 }
 
 /// The thread that tells the states is the one that renews the lease, and runs all else of a client.
+// Shows: session-thread, no-lock-across-await
 #[tokio::test]
 async fn a_predicate_that_blocks_costs_no_lock() {
     let server = start();

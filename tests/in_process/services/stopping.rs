@@ -11,6 +11,7 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{LogKind, Loss, Match, Op};
 
 /// A release that is under way is answered before the session is closed.
+// Shows: drain
 #[tokio::test]
 async fn a_release_whose_reply_is_lost_is_still_confirmed() {
     let server = start();
@@ -46,6 +47,7 @@ async fn a_release_that_is_not_answered_in_time_ends_with_the_session() {
 }
 
 /// A leadership ends when it is asked to, and its work is told before another leads.
+// Shows: drain
 #[tokio::test]
 async fn a_leader_that_is_drained_leads_no_more() {
     let server = start();
@@ -62,6 +64,7 @@ async fn a_leader_that_is_drained_leads_no_more() {
 }
 
 /// The drain may have looked before the grant: its caller must not begin to work.
+// Shows: drain
 #[tokio::test]
 async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
     let server = start();

@@ -21,10 +21,13 @@ pub(crate) fn add_all(suite: &mut Suite) {
         let peer = peers::zookeeper().and_then(|_| peers::kazoo());
         suite.add_needing("zookeeper", &format!("kazoo::{name}"), peer, move |peer| trial(&peer));
     };
+    // Shows: read-write
     add("pairings::read_write_locks", pairings::read_write_locks);
     add("pairings::fair_locks", pairings::fair_locks);
+    // Shows: contenders
     add("pairings::mutexes", pairings::mutexes);
     add("identities::each_sees_the_other", identities::each_sees_the_other);
+    // Shows: election
     add("elections::one_election_with_kazoos", elections::one_election);
     add(
         "readers::kazoos_readers_wait_for_writers_behind_them",

@@ -28,6 +28,7 @@ fn counter(stage: &Stage<'_>, client: &Client) -> DistributedAtomicLong {
     DistributedAtomicLong::new(client, stage.env.path("bar/counter")).unwrap()
 }
 
+// Shows: counter-layout
 async fn test_corrupted_value(stage: &Stage<'_>) {
     let path = stage.env.create(&stage.env.path("bar/counter"), zk::CreateMode::Persistent).await;
     stage.env.outsider().await.set_data(&path, b"foo", None).await.unwrap();
@@ -102,6 +103,7 @@ async fn test_force_set(stage: &Stage<'_>) {
 }
 
 /// Twenty processes; Curator's asks for rising numbers, and here every number is there once as well.
+// Shows: counter-tries
 async fn test_simulation(stage: &Stage<'_>) {
     const PROCESSES: usize = 20;
     const TIMES: usize = 20;

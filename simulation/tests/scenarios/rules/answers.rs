@@ -46,6 +46,7 @@ async fn impatient(server: &Server) -> Client {
     connect_as(builder.session_timeout(Duration::from_secs(30)), server).await
 }
 
+// Shows: live-contender
 #[tokio::test]
 async fn a_deadline_without_an_answer_to_the_create_is_no_busy_lock() {
     let server = start();
@@ -57,6 +58,7 @@ async fn a_deadline_without_an_answer_to_the_create_is_no_busy_lock() {
     assert_clean(&server, "after a late answer").await;
 }
 
+// Shows: live-contender
 #[tokio::test]
 async fn an_outage_during_a_clean_up_is_no_busy_lock() {
     let server = start();
@@ -117,6 +119,7 @@ async fn a_question_that_waits_for_a_deletion_is_told_when_another_contender_get
 }
 
 /// A contender behind a node that may be kept lists twice, and knows by the first list whom it waits for.
+// Shows: suspended
 #[tokio::test]
 async fn who_was_seen_is_told_while_a_further_look_is_not_answered() {
     let server = start();
@@ -137,6 +140,7 @@ async fn who_was_seen_is_told_while_a_further_look_is_not_answered() {
 }
 
 /// A contender of this client that had the lock at any time of the wait was in the way.
+// Shows: live-contender
 #[tokio::test]
 async fn a_wait_that_began_behind_a_live_contender_is_a_busy_lock() {
     let server = start();
@@ -157,6 +161,7 @@ async fn a_wait_that_began_behind_a_live_contender_is_a_busy_lock() {
     client.flush(SOON).await.unwrap();
 }
 
+// Shows: live-contender
 #[tokio::test]
 async fn a_node_of_our_own_that_is_being_deleted_is_no_contender() {
     let server = start();
@@ -211,6 +216,7 @@ async fn a_hold_of_this_client_is_known_without_an_answer() {
     client.flush(SOON).await.unwrap();
 }
 
+// Shows: live-contender
 #[tokio::test]
 async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
     let server = start();
@@ -247,6 +253,7 @@ async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
 }
 
 /// A waiter knows the contenders of the session in which it saw them.
+// Shows: one-session
 #[tokio::test]
 async fn a_contender_seen_in_an_earlier_session_is_not_in_the_way_of_the_next() {
     let server = start();
@@ -266,6 +273,7 @@ async fn a_contender_seen_in_an_earlier_session_is_not_in_the_way_of_the_next() 
     creates.release();
 }
 
+// Shows: live-contender
 #[tokio::test]
 async fn a_predecessor_that_has_gone_is_not_in_the_way() {
     let server = start();
@@ -284,6 +292,7 @@ async fn a_predecessor_that_has_gone_is_not_in_the_way() {
     assert_clean(&server, "after a list without an answer").await;
 }
 
+// Shows: live-contender
 #[tokio::test]
 async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way() {
     let server = start();
@@ -306,6 +315,7 @@ async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way(
     creates.release();
 }
 
+// Shows: try-lock
 #[tokio::test]
 async fn more_readers_than_there_are_places_get_a_free_lock_by_asking() {
     let server = start();
@@ -322,6 +332,7 @@ async fn more_readers_than_there_are_places_get_a_free_lock_by_asking() {
     assert_clean(&server, "after two hundred readers").await;
 }
 
+// Shows: places
 #[tokio::test]
 async fn readers_without_an_answer_are_in_no_readers_way() {
     let server = start();
@@ -375,6 +386,7 @@ async fn make_ordinary_directories(server: &Server, client: &Client) {
     }
 }
 
+// Shows: directories
 #[tokio::test]
 async fn servers_that_do_not_know_containers_get_ordinary_directories() {
     let server = Server::start().unwrap();
@@ -385,6 +397,7 @@ async fn servers_that_do_not_know_containers_get_ordinary_directories() {
     assert_eq!(fault.hits().len(), 1, "the client remembers it");
 }
 
+// Shows: directories
 #[tokio::test]
 async fn servers_that_close_the_connection_at_containers_get_ordinary_directories() {
     let server = Server::start().unwrap();
@@ -397,6 +410,7 @@ async fn servers_that_close_the_connection_at_containers_get_ordinary_directorie
 }
 
 /// One lost connection proves nothing.
+// Shows: directories
 #[tokio::test]
 async fn a_connection_that_is_lost_once_at_a_container_changes_nothing() {
     let server = Server::start().unwrap();

@@ -58,6 +58,7 @@ fn assert_orphaned(error: &AcquireError, node: &str) {
 }
 
 /// Its node is found by a list, and was nobody's until then (seed 773).
+// Shows: refused-orphan
 #[tokio::test]
 async fn the_node_of_a_create_without_an_answer_is_a_refused_orphan_too() {
     let server = start();
@@ -81,6 +82,7 @@ async fn the_node_of_a_create_without_an_answer_is_a_refused_orphan_too() {
     assert_clean(&server, "the end").await;
 }
 
+// Shows: refused-orphan
 #[tokio::test]
 async fn a_flush_reports_what_could_not_be_deleted() {
     let server = start();
@@ -104,6 +106,7 @@ async fn a_flush_reports_what_could_not_be_deleted() {
     assert_clean(&server, "after the deletion").await;
 }
 
+// Shows: flush
 #[tokio::test]
 async fn a_flush_that_gets_no_answer_to_another_deletion_counts_the_node() {
     let server = start();
@@ -137,6 +140,7 @@ async fn a_flush_counts_the_others_and_forgets_what_is_gone() {
     assert_eq!(server.counters().requests(Op::Delete), 0, "it is forgotten");
 }
 
+// Shows: refused-orphan
 #[tokio::test]
 async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
     let server = start();
@@ -159,6 +163,7 @@ async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
 }
 
 /// One refusal says all that the caller has to know.
+// Shows: refused-orphan
 #[tokio::test]
 async fn an_attempt_among_many_orphans_asks_for_one_deletion() {
     let server = start();
@@ -178,6 +183,7 @@ async fn an_attempt_among_many_orphans_asks_for_one_deletion() {
 
 /// A waiter of the same client waits already when the node before it becomes an orphan. In memory it is handed over, as
 /// the holder has let go: nothing can come between the two.
+// Shows: refused-orphan
 #[tokio::test]
 async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
     for is_fair in [false, true] {
@@ -211,6 +217,7 @@ async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
 }
 
 /// To others it is a contender like any: they cannot know.
+// Shows: refused-orphan
 #[tokio::test]
 async fn the_orphan_of_another_client_is_a_busy_lock() {
     let server = start();
@@ -226,6 +233,7 @@ async fn the_orphan_of_another_client_is_a_busy_lock() {
 }
 
 /// A create whose outcome was unknown comes to light after its attempt was given up, and cannot be deleted.
+// Shows: refused-orphan
 #[tokio::test]
 async fn a_late_create_that_may_not_be_deleted_is_said() {
     let server = start();

@@ -12,6 +12,7 @@ use test_support::in_process::{
 use test_support::{SOON, within};
 
 /// Names that are cut, parsed and compared in all the ways that a node's name is.
+// Shows: contenders
 #[tokio::test]
 async fn names_of_any_kind_are_ignored() {
     let server = start();
@@ -58,6 +59,7 @@ async fn names_of_any_kind_are_ignored() {
 }
 
 /// A contender of another make, with a long name and much data, is waited for like any other.
+// Shows: contenders
 #[tokio::test]
 async fn a_huge_contender_is_waited_for() {
     let server = start();
@@ -90,6 +92,7 @@ async fn a_crowd_of_others_is_waited_for() {
     assert_clean(&server, "after the crowd").await;
 }
 
+// Shows: data-limit
 #[tokio::test]
 async fn data_that_no_request_can_carry_is_refused_at_build() {
     let server = start();
@@ -119,6 +122,7 @@ async fn data_that_no_request_can_carry_is_refused_at_build() {
 }
 
 /// Times at both ends of what can be asked for.
+// Shows: deadline
 #[tokio::test]
 async fn no_duration_panics() {
     let server = start();

@@ -37,6 +37,7 @@ async fn one_node_then_none(server: &Server, client: &Client, what: &str) {
     assert_eq!(session(client), id, "{what}: the session goes on");
 }
 
+// Shows: unknown-outcome
 #[tokio::test]
 async fn an_unanswered_create_leaves_one_node() {
     let server = start();
@@ -48,6 +49,7 @@ async fn an_unanswered_create_leaves_one_node() {
     }
 }
 
+// Shows: unknown-outcome
 #[tokio::test]
 async fn a_create_that_never_arrived_is_repeated() {
     let server = start();
@@ -60,6 +62,7 @@ async fn a_create_that_never_arrived_is_repeated() {
 }
 
 /// The repetition is lost as the first was, in every mixture of before and after the commit.
+// Shows: unknown-outcome
 #[tokio::test]
 async fn a_create_and_its_repetition_that_are_both_lost_leave_one_node() {
     let server = start();
@@ -91,6 +94,7 @@ async fn a_create_and_its_repetition_that_are_both_lost_leave_one_node() {
 }
 
 /// Of the nodes that one attempt made, the oldest queues: the repetition does not cost the place.
+// Shows: extra-node
 #[tokio::test]
 async fn a_create_that_was_found_keeps_its_place() {
     let server = start();
@@ -120,6 +124,7 @@ async fn a_create_that_was_found_keeps_its_place() {
     assert_clean(&server, "all served").await;
 }
 
+// Shows: unknown-outcome
 #[tokio::test]
 async fn lost_lists_watches_and_looks_are_repeated() {
     let server = start();
@@ -149,6 +154,7 @@ async fn lost_lists_watches_and_looks_are_repeated() {
 }
 
 /// A release is repeated until the node is gone, and says so.
+// Shows: cleanup
 #[tokio::test]
 async fn a_release_without_an_answer_is_repeated() {
     let server = start();
@@ -167,6 +173,7 @@ async fn a_release_without_an_answer_is_repeated() {
     }
 }
 
+// Shows: cleanup
 #[tokio::test]
 async fn a_release_that_the_server_puts_off_or_refuses() {
     let server = start();
@@ -193,6 +200,7 @@ async fn a_release_that_the_server_puts_off_or_refuses() {
 }
 
 /// What is definitely not done is repeated by the policy, as often as it says and no more.
+// Shows: bounded-retries
 #[tokio::test]
 async fn repetitions_end_with_the_policy() {
     for retries in [0, 1, 3] {
@@ -230,6 +238,7 @@ async fn repetitions_end_with_the_policy() {
 }
 
 /// The same for the requests behind the create.
+// Shows: bounded-retries
 #[tokio::test]
 async fn repetitions_of_lists_and_watches_end_with_the_policy() {
     let server = start();
@@ -251,6 +260,7 @@ async fn repetitions_of_lists_and_watches_end_with_the_policy() {
 }
 
 /// What no repetition changes is said at once.
+// Shows: unknown-outcome
 #[tokio::test]
 async fn a_refusal_is_not_repeated() {
     let server = start();
@@ -268,6 +278,7 @@ async fn a_refusal_is_not_repeated() {
 }
 
 /// No two creates share an id: a late commit of one can never be taken for another.
+// Shows: one-id-per-create
 #[tokio::test]
 async fn every_create_has_an_id_of_its_own() {
     let server = start();
@@ -293,6 +304,7 @@ async fn every_create_has_an_id_of_its_own() {
 }
 
 /// The caller goes while the outcome of its create is unknown, before the commit and after: it is settled.
+// Shows: write-barrier
 #[tokio::test]
 async fn an_unknown_create_of_a_cancelled_attempt_is_settled() {
     let server = start();
@@ -337,6 +349,7 @@ async fn give_up_a_create(server: &Server, client: &Client) -> String {
 }
 
 /// A create that comes to light after its attempt has given it up is found by the next list and deleted.
+// Shows: write-barrier
 #[tokio::test]
 async fn a_late_create_is_deleted_by_the_next_acquire() {
     let server = start();
@@ -351,6 +364,7 @@ async fn a_late_create_is_deleted_by_the_next_acquire() {
 }
 
 /// The same where the client only tries, or looks.
+// Shows: write-barrier
 #[tokio::test]
 async fn a_late_create_is_deleted_by_the_next_try_or_look() {
     let server = start();
@@ -373,6 +387,7 @@ async fn a_late_create_is_deleted_by_the_next_try_or_look() {
 }
 
 /// A node with our id that another session owns is not ours: nothing is granted by it, and it is not deleted.
+// Shows: owner-check
 #[tokio::test]
 async fn a_node_found_by_its_id_must_be_this_sessions() {
     let server = start();
@@ -401,6 +416,7 @@ async fn a_node_found_by_its_id_must_be_this_sessions() {
 }
 
 /// A waiter whose node is deleted by hand queues again, at the end.
+// Shows: waiter-without-node
 #[tokio::test]
 async fn a_waiter_whose_node_is_deleted_queues_again_at_the_end() {
     let server = start();
@@ -426,6 +442,7 @@ async fn a_waiter_whose_node_is_deleted_queues_again_at_the_end() {
 }
 
 /// A waiter whose node is deleted again and again is told so, after as many repetitions as the policy has.
+// Shows: waiter-without-node
 #[tokio::test]
 async fn a_node_deleted_three_times_ends_the_attempt() {
     let server = start();
@@ -446,6 +463,7 @@ async fn a_node_deleted_three_times_ends_the_attempt() {
 }
 
 /// The directory goes between its making and the create: a container that was removed, or a deletion by hand.
+// Shows: directories
 #[tokio::test]
 async fn a_directory_that_vanishes_is_made_again() {
     let server = start();

@@ -66,12 +66,14 @@ async fn a_thousand_tasks(in_a_row: u32) -> Server {
     server
 }
 
+// Shows: arrival-order
 #[tokio::test]
 async fn a_thousand_tasks_are_served_in_order() {
     let server = a_thousand_tasks(64).await;
     assert_clean(&server, "a thousand tasks").await;
 }
 
+// Shows: arrival-order
 #[tokio::test]
 async fn a_thousand_tasks_with_a_node_each_are_served_in_order() {
     let server = a_thousand_tasks(1).await;
@@ -79,6 +81,7 @@ async fn a_thousand_tasks_with_a_node_each_are_served_in_order() {
 }
 
 /// A node that is being deleted keeps no caller of its client out, and no try is told that another holds the lock.
+// Shows: places
 #[tokio::test]
 async fn a_node_on_its_way_out_is_waited_for() {
     let server = start();
@@ -161,6 +164,7 @@ async fn a_busy_client_delays_another_by_milliseconds() {
 }
 
 /// A waiter in memory whose time is over, or whose caller has gone, is not counted and delays no other.
+// Shows: places
 #[tokio::test]
 async fn waiters_in_memory_come_and_go() {
     let server = start();
@@ -180,6 +184,7 @@ async fn waiters_in_memory_come_and_go() {
     assert_eq!(most_nodes(&server), 1);
 }
 
+// Shows: hand-off
 #[tokio::test]
 async fn a_client_has_one_node_below_a_path() {
     let server = start();
@@ -198,6 +203,7 @@ async fn a_client_has_one_node_below_a_path() {
 }
 
 /// Rooms are of one client and one path: others neither share one nor wait for it.
+// Shows: one-path-lock
 #[tokio::test]
 async fn another_path_and_another_client_have_rooms_of_their_own() {
     let server = start();
@@ -212,6 +218,7 @@ async fn another_path_and_another_client_have_rooms_of_their_own() {
     granted(waiting.attempt).await.release().await.unwrap();
 }
 
+// Shows: one-path-lock
 #[tokio::test]
 async fn the_first_handle_decides_and_a_conflict_is_an_error() {
     let server = start();
@@ -283,6 +290,7 @@ const NO_NODE: i32 = -101;
 
 /// A contender that the server puts off, or whose directory keeps vanishing, comes back when its pause is
 /// over.
+// Shows: arrival-order
 #[tokio::test]
 async fn one_that_pauses_keeps_no_other_of_its_path_waiting() {
     // Without a directory, the first repetition goes out at once.

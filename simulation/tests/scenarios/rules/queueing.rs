@@ -13,6 +13,7 @@ use test_support::in_process::{
 use test_support::{SOON, within};
 
 /// Neither waits for the other's answer: the list arrives while the create is neither applied nor answered.
+// Shows: create-and-list
 #[tokio::test]
 async fn create_and_list_go_out_in_one_flight() {
     let server = start();
@@ -39,6 +40,7 @@ async fn create_and_list_go_out_in_one_flight() {
 }
 
 /// The list is answered, the create is not known: another client may be first, and is.
+// Shows: grant
 #[tokio::test]
 async fn a_list_without_our_node_grants_nothing() {
     let server = start();
@@ -64,6 +66,7 @@ async fn a_list_without_our_node_grants_nothing() {
 }
 
 /// Our node was there and is not in the list: deleted by hand in between, with and without another holder.
+// Shows: grant
 #[tokio::test]
 async fn a_node_deleted_before_the_list_grants_nothing() {
     let server = start();
@@ -112,6 +115,7 @@ async fn line(server: &zookeeper_test_server::Server, length: usize) -> Line {
     Line { clients, waiters }
 }
 
+// Shows: watch-one-node
 #[tokio::test]
 async fn each_waiter_watches_its_predecessor_and_nothing_else() {
     let server = start();
@@ -134,6 +138,7 @@ async fn each_waiter_watches_its_predecessor_and_nothing_else() {
 
 /// One in the middle gives up, or its process dies: its successor watches the one before it, and no contender
 /// is granted.
+// Shows: watch-one-node
 #[tokio::test]
 async fn a_waiter_that_goes_closes_the_line() {
     for dies in [false, true] {
@@ -175,6 +180,7 @@ async fn a_waiter_that_goes_closes_the_line() {
 
 /// The first waiter goes while the lock is held: the second has only seen "one deleted of two", and must not
 /// take the short cut.
+// Shows: watch-one-node
 #[tokio::test]
 async fn no_short_cut_past_the_holder() {
     let server = start();
@@ -191,6 +197,7 @@ async fn no_short_cut_past_the_holder() {
     granted(second.attempt).await.release().await.unwrap();
 }
 
+// Shows: watch-one-node
 #[tokio::test]
 async fn a_change_of_the_predecessor_is_no_deletion() {
     let server = start();
@@ -212,6 +219,7 @@ async fn a_change_of_the_predecessor_is_no_deletion() {
 }
 
 /// The predecessor went between the list and the watch.
+// Shows: watch-one-node
 #[tokio::test]
 async fn a_predecessor_gone_before_the_watch_is_not_waited_for() {
     let server = start();
@@ -227,6 +235,7 @@ async fn a_predecessor_gone_before_the_watch_is_not_waited_for() {
 }
 
 /// The predecessor goes while its successor has no connection: the watch that is set again tells it.
+// Shows: watch-one-node
 #[tokio::test]
 async fn a_deletion_missed_while_disconnected_is_made_up_for() {
     let server = start();
@@ -248,6 +257,7 @@ async fn a_deletion_missed_while_disconnected_is_made_up_for() {
 
 /// Patched servers tell of a node's end only those who may read it: a waiter without the permission would
 /// wait for ever, whichever watch it sets, so it is told at once.
+// Shows: no-access
 #[tokio::test]
 async fn a_predecessor_that_may_not_be_read_is_refused() {
     let server = start();
@@ -267,6 +277,7 @@ async fn a_predecessor_that_may_not_be_read_is_refused() {
 }
 
 /// Whatever ends in `lock-` and a number as ZooKeeper prints it queues with ours, whatever made it.
+// Shows: contenders
 #[tokio::test]
 async fn contenders_of_other_makers_are_waited_for() {
     let server = start();
@@ -287,6 +298,7 @@ async fn contenders_of_other_makers_are_waited_for() {
 }
 
 /// Children that no lock made are neither waited for nor deleted.
+// Shows: contenders
 #[tokio::test]
 async fn foreign_children_are_left_alone() {
     let server = start();
@@ -308,6 +320,7 @@ async fn foreign_children_are_left_alone() {
 }
 
 /// Recipes that queue in an order of their own would let both sides in.
+// Shows: mixed-recipes
 #[tokio::test]
 async fn contenders_of_other_orders_are_refused() {
     let server = start();
@@ -339,6 +352,7 @@ async fn contenders_of_other_orders_are_refused() {
 }
 
 /// A contender of another order that is about to leave is no reason to show nothing.
+// Shows: mixed-recipes
 #[tokio::test]
 async fn a_look_waits_for_a_contender_of_another_order_that_leaves() {
     let server = start();
@@ -362,6 +376,7 @@ async fn a_look_waits_for_a_contender_of_another_order_that_leaves() {
 
 /// A wait may be long, and deletions by hand far apart: only those in a row are counted against the retry
 /// policy.
+// Shows: waiter-without-node
 #[tokio::test]
 async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
     let server = start();
@@ -398,6 +413,7 @@ async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
 }
 
 /// It has to wait itself, or is refused; those that were there before it have nothing to do with it.
+// Shows: mixed-recipes
 #[tokio::test]
 async fn a_contender_of_another_order_that_comes_later_ends_no_wait() {
     let server = start();
@@ -428,6 +444,7 @@ async fn a_contender_of_another_order_that_comes_later_ends_no_wait() {
 }
 
 /// Beyond the last number Java's peers sort newcomers first: no newcomer can queue with them.
+// Shows: sequence-order
 #[tokio::test]
 async fn numbers_that_wrap_are_refused() {
     let server = start();
@@ -443,6 +460,7 @@ async fn numbers_that_wrap_are_refused() {
 }
 
 /// "Busy" is only said by a list right behind a `sync`; the holder may have gone meanwhile.
+// Shows: try-lock
 #[tokio::test]
 async fn a_try_asks_again_behind_a_sync() {
     let server = start();
@@ -463,6 +481,7 @@ async fn a_try_asks_again_behind_a_sync() {
 }
 
 /// A try that lost the race for a free lock does not wait, and leaves nothing.
+// Shows: try-lock
 #[tokio::test]
 async fn a_try_that_comes_second_goes_again() {
     let server = start();
@@ -480,6 +499,7 @@ async fn a_try_that_comes_second_goes_again() {
 }
 
 /// A try does not wait for a server for ever either.
+// Shows: try-lock
 #[tokio::test]
 async fn a_try_without_an_answer_ends() {
     let server = start();

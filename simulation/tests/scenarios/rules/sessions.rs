@@ -34,6 +34,7 @@ async fn next_session(client: &Client, old: i64) -> i64 {
     within("the next session", next).await
 }
 
+// Shows: flush
 #[tokio::test]
 async fn flush_waits_for_what_runs_in_the_background() {
     let server = start();
@@ -49,6 +50,7 @@ async fn flush_waits_for_what_runs_in_the_background() {
 }
 
 /// A release that is not waited for goes on.
+// Shows: cleanup
 #[tokio::test]
 async fn a_cancelled_release_goes_on() {
     let server = start();
@@ -63,6 +65,7 @@ async fn a_cancelled_release_goes_on() {
 }
 
 /// A guard keeps its session, whatever else is dropped.
+// Shows: session-lifetime
 #[tokio::test]
 async fn a_guard_keeps_the_session() {
     let server = start();
@@ -81,6 +84,7 @@ async fn a_guard_keeps_the_session() {
 }
 
 /// `close` tells guards and waiters before it tells the server.
+// Shows: session-end
 #[tokio::test]
 async fn close_ends_guards_and_waiters() {
     let server = start();
@@ -117,6 +121,7 @@ async fn close_ends_guards_and_waiters() {
     theirs.release().await.unwrap();
 }
 
+// Shows: session-end
 #[tokio::test]
 async fn a_waiter_starts_again_in_the_next_session() {
     let server = start();
@@ -138,6 +143,7 @@ async fn a_waiter_starts_again_in_the_next_session() {
 }
 
 /// The deadline of the call goes on over sessions.
+// Shows: session-end, deadline
 #[tokio::test]
 async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
     let server = start();
@@ -161,6 +167,7 @@ async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
 
 /// A holder whose session ends is told, and nothing of it is used afterwards: its late release deletes
 /// nothing.
+// Shows: one-session
 #[tokio::test]
 async fn a_holder_whose_session_ends_has_lost_the_lock() {
     let server = start();
@@ -206,6 +213,7 @@ async fn a_holder_whose_session_ends_has_lost_the_lock() {
 }
 
 /// The token of a later grant is greater, over sessions and over directories that were removed.
+// Shows: token-order
 #[tokio::test]
 async fn tokens_grow_over_sessions_and_directories() {
     let server = start();
@@ -229,6 +237,7 @@ async fn tokens_grow_over_sessions_and_directories() {
 
 /// As after an outage that was longer than the session timeout: a service that is out of use meanwhile asks for no
 /// lock.
+// Shows: next-round
 #[tokio::test]
 async fn after_an_outage_another_session_is_found_without_a_call() {
     let server = start_impatient();
