@@ -38,11 +38,11 @@
 //!
 //! | | where |
 //! |---|---|
-//! | conversions whose replies are lost, or whose session or caller goes | `tests/read_write_lock.rs` |
+//! | conversions whose replies are lost, or whose session or caller goes | `tests/in_process/read_write_lock.rs` |
 //! | two holders on both sides of a partition | `tests/quorum`: `partitions`, `client_links` |
-//! | the herd of readers | `tests/cost.rs` |
+//! | the herd of readers | `tests/in_process/cost.rs` |
 //! | Curator's faults of semaphores: deadlock by quantity, a lease without its lock, leases that stay after an interrupt, a release that races an acquire, directories that go | [`semaphore_faults`] |
-//! | deadlock of multi-locks | `multi_locks`, `tests/multi_lock.rs` |
+//! | deadlock of multi-locks | `multi_locks`, `tests/in_process/multi_lock.rs` |
 
 mod atomic;
 mod base;
