@@ -22,7 +22,7 @@ pub(super) fn ask_at(deadline: Instant, asked: Duration) -> Option<Instant> {
     asks_at(deadline, asked).filter(|at| *at > Instant::now())
 }
 
-/// The same, also if that is over: the time was another call's until now.
+/// Like [`ask_at`], but also returns a moment that has passed: until now this time belonged to another call.
 pub(super) fn asks_at(deadline: Instant, asked: Duration) -> Option<Instant> {
     deadline.checked_sub((asked / 4).min(BEFORE))
 }

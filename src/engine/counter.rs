@@ -29,7 +29,7 @@ pub(crate) struct Counter {
     pub(crate) client: Arc<Core>,
 }
 
-/// What a change has made of the counter.
+/// The result of a change to the counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Changed {
     /// The new value.
@@ -184,7 +184,7 @@ struct Work {
     counter: Arc<Counter>,
     /// Whether the outcome is unknown if the task ends now.
     in_doubt: Arc<AtomicBool>,
-    /// What the last request without an answer got instead.
+    /// The failure of the last request that got no answer.
     last_failure: Option<Cause>,
     /// Why the last request failed for good.
     error: Option<AtomicLongError>,
@@ -237,7 +237,7 @@ impl Work {
         self.last_failure.clone().unwrap_or_else(|| cause(zk::Error::ConnectionLoss))
     }
 
-    /// Sends one request. What is repeated, and with which version, is not decided here.
+    /// Sends one request. This does not decide which request is repeated, nor with which version.
     async fn ask(
         &mut self,
         repetition: &mut Repetition<'_>,

@@ -13,7 +13,7 @@ const COUNTS_FOR: Duration = Duration::from_millis(500);
 /// How long it is between two reads before deadlines: thousands of calls may end one after the other.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the attempts of a path lock know of the node that is first in the queue.
+/// The knowledge that the attempts of a path lock share of the node that is first in the queue.
 #[derive(Debug, Default)]
 pub(super) struct FirstSeen(Mutex<Seen>);
 
@@ -21,7 +21,7 @@ pub(super) struct FirstSeen(Mutex<Seen>);
 struct Seen {
     /// The name of the node that was first by the last list.
     name: Option<Arc<str>>,
-    /// What a read of a node has returned, and when it was known to exist.
+    /// The result of a read of a node, and the time at which the node was known to exist.
     known: Option<(Contender, Instant)>,
     /// How many watches are set on that node: while there is one, it exists.
     watches: usize,
@@ -40,7 +40,8 @@ impl Seen {
         self.name.as_deref().is_some_and(|name| self.knows(name)) && self.known.as_ref().is_some_and(exists)
     }
 
-    /// Notes what a read of a node has returned. What was known before is to be dropped outside of the mutex.
+    /// Notes what a read of a node has returned. The caller drops the returned earlier knowledge outside of
+    /// the mutex.
     #[must_use]
     fn know(&mut self, contender: Contender) -> Option<(Contender, Instant)> {
         if !self.knows(contender.node().name()) {
@@ -101,7 +102,7 @@ impl FirstSeen {
         known.map(|(contender, _)| contender.now())
     }
 
-    /// Returns whether who is first has to be asked.
+    /// Returns whether the first contender must be looked up.
     pub(super) fn begin(&self) -> bool {
         let mut seen = self.lock();
         let asks = !seen.is_certain() && seen.asked.is_none_or(|asked| asked.elapsed() >= PAUSE);
@@ -116,7 +117,7 @@ impl FirstSeen {
         self.lock().name.clone()
     }
 
-    /// Notes that this node is gone.
+    /// Forgets this node, which is gone.
     pub(super) fn gone(&self, name: &str) {
         let old = self.lock().name.take_if(|known| &**known == name);
         // Outside of the mutex.
@@ -131,7 +132,7 @@ pub(super) struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// Notes that the watch has fired: the node may be gone.
+    /// Records that the watch has fired: the node may be gone.
     pub(super) fn fired(self) {
         let mut seen = self.first.lock();
         let old = if seen.knows(&self.name) { seen.known.take() } else { None };

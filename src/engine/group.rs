@@ -30,7 +30,7 @@ pub(crate) struct Members {
     pub(crate) known: Known,
 }
 
-/// What a watch has told, so that it tells nothing older, and nothing twice.
+/// The last report of a watch, so that it reports nothing older, and nothing twice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     /// The zxid of the last coming or going; `None` if there is no directory.
@@ -129,7 +129,8 @@ impl Group {
         }
     }
 
-    /// Reads the data of members. One that has gone meanwhile is left out, and one that this client may not read.
+    /// Reads the data of members. Members that have gone meanwhile, or that this client may not read, are
+    /// left out.
     async fn read(
         &self,
         handle: &Handle,

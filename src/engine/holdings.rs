@@ -1,4 +1,4 @@
-//! What the guards of one client hold: for those who wait for a lock to be held or released, and for the
+//! The holds of one client's guards, for callers that wait until a lock is held or released, and for the
 //! drain of the client.
 
 use std::pin::pin;
@@ -47,7 +47,7 @@ pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
 pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Holding {
     let mut changed = core.watch_holders();
     loop {
-        // What changes from here on is looked at again.
+        // A change after this point causes another look.
         changed.mark_unchanged();
         let found = holders(registry, Some(path));
         // Not before its caller has it: a loss before that is the call's, which goes on.
@@ -67,7 +67,7 @@ pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&st
         each();
         let lost = match holders(registry, path).first() {
             None => return,
-            // Of a loss only the hold itself is told.
+            // Only the hold itself is notified of a loss.
             Some((_, holder)) => holder.held.when_lost(),
         };
         let (mut lost, mut changed) = (pin!(waker::contain(lost)), pin!(waker::contain(changed.changed())));

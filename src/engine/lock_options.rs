@@ -61,7 +61,7 @@ impl Recipe {
     }
 }
 
-/// The options of one handle. Those that it leaves open are taken from the path lock, or are the defaults.
+/// The options of one handle. Options that it leaves open are taken from the path lock, or are the defaults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestedOptions {
     pub(crate) node_limit: Option<usize>,
@@ -98,7 +98,7 @@ pub(crate) struct LockOptions {
     pub(crate) semaphore: Option<SemaphoreOptions>,
 }
 
-/// What only a semaphore has.
+/// The options of semaphores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SemaphoreOptions {
     /// The limit that the handles state, which counts unless the node at `limit` exists.
@@ -127,8 +127,8 @@ pub(crate) fn check_acl(acl: &[Acl], has_credentials: Option<bool>) -> Result<()
 }
 
 impl RequestedOptions {
-    /// Checks the values, and replaces options that were left open by their defaults. `path` is the one that
-    /// the user has given.
+    /// Checks the values, and replaces options that were left open by their defaults. `path` is the user's
+    /// path.
     pub(crate) fn resolve(
         &self,
         namespace: &str,

@@ -148,8 +148,8 @@ pub(super) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> Er
 }
 
 /// Returns an error if this client has refused orphans in the directory, after asking for their deletion once
-/// more. With `ahead`, a list and the name of a contender, only those that the contender has to wait for
-/// count (docs/protocol.md#refused-orphan).
+/// more. With `ahead`, a list and the name of a contender, only contenders ahead of that one count
+/// (docs/protocol.md#refused-orphan).
 pub(super) async fn orphaned(
     path_lock: &PathLock,
     session: &Session,
@@ -183,7 +183,7 @@ pub(super) async fn refused_in(directory: &LockPath, session: &Session, refusals
     std::future::pending::<()>().await;
 }
 
-/// What a contender has to wait for.
+/// The contenders that another must wait for.
 #[derive(Debug)]
 pub(crate) enum InTheWay {
     Nothing,
@@ -205,7 +205,7 @@ impl InTheWay {
     }
 }
 
-/// Returns what the contender `name`, or a newcomer of this kind, has to wait for, by a list.
+/// Returns the contenders that `name`, or a newcomer of this kind, must wait for, according to a list.
 pub(super) fn in_the_way(
     path_lock: &PathLock,
     session: &Session,
@@ -249,7 +249,7 @@ pub(crate) async fn look_before_try(
         }
         _ => (InTheWay::Nothing, None),
     };
-    // A late create of this client would be in the way of every try; the list has it deleted.
+    // A late create of this client would block every try; the list causes its deletion.
     let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
     let unknown = match list.await {
         Ok(Ok(listing)) => match judge(listing) {

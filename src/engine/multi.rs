@@ -100,8 +100,8 @@ pub(crate) async fn first<'a, T: 'a>(futures: impl Iterator<Item = &'a mut Boxed
     .await
 }
 
-/// Acquires all members. Dropping the future stops that, and releases those that it has. The kind of `ask` is
-/// that of each member.
+/// Acquires all members. Dropping the future stops that, and releases the locks that it has. The kind of
+/// `ask` is that of each member.
 pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLockError> {
     let (reply, granted) = oneshot::channel();
     let (cancel, cancelled) = oneshot::channel();
@@ -206,8 +206,8 @@ impl Acquisition {
     }
 
     /// Acquires all members, in the order of their paths. If one is not granted, or lost while others are
-    /// waited for, all are released: a contender that kept those that it has, and queued for one of them
-    /// again, would wait in another order than that of the paths (docs/protocol.md#multi-lock-loss).
+    /// waited for, all are released: a contender that kept the others, and queued for the lost lock again,
+    /// would not wait in the order of the paths (docs/protocol.md#multi-lock-loss).
     async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Holds, Why> {
         if self.ask.budget.if_busy() == IfBusy::Fail {
             self.look_before_try(stop).await?;
@@ -222,7 +222,7 @@ impl Acquisition {
                 biased;
                 ticket = stop.caller_gone() => return Err(Why::CallerGone(ticket)),
                 (path_lock, reason) = first(losses.iter_mut()) => return Err(Why::Lost(path_lock, reason)),
-                // At the deadline it ends by itself, and says what was in the way.
+                // At the deadline it ends by itself, and reports which contenders were ahead.
                 granted = pending.result() => granted,
             };
             let hold = granted.map_err(Why::Denied)?;
@@ -243,7 +243,7 @@ impl Acquisition {
         Ok(holds)
     }
 
-    /// Looks for live contenders in the way of any member, so that a try that fails creates no node
+    /// Looks for live contenders ahead of any member, so that a try that fails creates no node
     /// (docs/protocol.md#multi-lock-try).
     async fn look_before_try(&self, stop: &mut Stop) -> Result<(), Why> {
         let members = &self.members.in_order;

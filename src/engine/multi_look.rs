@@ -96,7 +96,7 @@ fn one_by_one<'a>(
 
 /// Returns what a newcomer would have to wait for, of each member. `certain` is whether the lists are sent
 /// right behind a `sync`: the connected server may lag behind (docs/protocol.md#try-lock). After an error
-/// nothing is in the way, and the create that follows reports it.
+/// this finds no contender, and the create that follows reports the error.
 pub(super) async fn look(session: &Arc<Session>, members: &[Member], certain: bool) -> Vec<InTheWay> {
     let path_locks: Vec<&Arc<PathLock>> = members.iter().map(|member| &member.path_lock).collect();
     let path_locks = &path_locks;

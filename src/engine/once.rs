@@ -34,7 +34,7 @@ pub(crate) struct Records {
     pub(crate) record: LockPath,
 }
 
-/// What came of a record that was to be written.
+/// The outcome of writing a record.
 #[derive(Debug)]
 pub(crate) enum Recorded {
     /// It is there.
@@ -69,8 +69,8 @@ impl Records {
         read::get_data(&[hold], self.record.clone()).await
     }
 
-    /// Writes the record, with other writes, while the lock is held. What was sent is repeated until it is known
-    /// what came of it (docs/protocol.md#once-record).
+    /// Writes the record, with other writes, while the lock is held. The request is repeated until its
+    /// outcome is known (docs/protocol.md#once-record).
     pub(crate) async fn write(
         &self,
         hold: &Hold,
@@ -144,8 +144,8 @@ impl Records {
         made.await.is_ok()
     }
 
-    /// Deletes the oldest records, beyond the last `keep`, while the lock is held. What fails is left to the next
-    /// run.
+    /// Deletes the oldest records, beyond the last `keep`, while the lock is held. Records whose deletion
+    /// fails are left to the next run.
     pub(crate) async fn prune(&self, hold: &Hold, keep: usize) {
         let (records, shared) = (self.clone(), hold.without_release());
         let pruned = self.client.run_while_polled(async move { records.prune_here(&shared, keep).await });
@@ -175,7 +175,7 @@ impl Records {
             // By name: only while this has the lock is it certain that none was deleted and made again meanwhile.
             match transact(&[hold], some).await {
                 Ok(()) => drop(deletions.drain(..count)),
-                // One that is gone, or has children: the others can go.
+                // This record is gone, or has children: the others can still be deleted.
                 Err(TransactionError::Rejected { index, source, .. })
                     if index < count && is_of_one_node(&source) =>
                 {
@@ -204,7 +204,7 @@ impl Records {
             for (name, stat) in names.iter().zip(stats) {
                 match stat.await {
                     Ok(Some(stat)) => found.push((stat.czxid, name.clone())),
-                    // Newer servers tell the Stat only to those that may read the node.
+                    // Newer servers return the Stat only to sessions that may read the node.
                     Ok(None) | Err(zk::Error::NoAuth) => {}
                     Err(error) => return Err(error),
                 }

@@ -58,7 +58,7 @@ impl Drop for Turn {
     }
 }
 
-/// What is to be there.
+/// The node that should exist.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) data: Arc<[u8]>,
@@ -66,7 +66,7 @@ pub(crate) struct Wanted {
     pub(crate) generation: u64,
 }
 
-/// What a node and its task share.
+/// The state that a node and its task share.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) path: LockPath,
@@ -117,7 +117,7 @@ impl Node {
 
     /// Returns why the node is closed, for a call that waited for it.
     pub(crate) fn ended(&self) -> PersistentNodeError {
-        // What another try would have mended is over: nothing tries any more.
+        // An error that another try could have cured does not count any more, because nothing tries again.
         let refused = self.trouble().filter(|trouble| !trouble.is_retryable());
         refused.unwrap_or_else(|| self.error(RequestFailure::Closed))
     }
@@ -149,7 +149,7 @@ impl Node {
         });
     }
 
-    /// Tells those who wait for these data, or earlier ones.
+    /// Notifies callers that wait for these data, or earlier ones.
     fn tell_refused(&self, generation: u64, why: PersistentNodeError) {
         self.set_trouble(Some(why));
         contain_panic(|| {
@@ -275,7 +275,7 @@ impl Drop for TellClosed {
     }
 }
 
-/// Waits until the handle is dropped. What it orders meanwhile is not waited for afterwards.
+/// Waits until the handle is dropped. Its orders meanwhile are not waited for afterwards.
 async fn dropped(orders: &mut Orders) {
     while orders.changed().await.is_ok() {}
 }
@@ -302,7 +302,7 @@ struct Stay<'a> {
     failures: u32,
 }
 
-/// What to do next.
+/// The next step.
 enum Next {
     Create,
     Look,
@@ -486,8 +486,8 @@ impl Stay<'_> {
             match owner(stat.ephemeral_owner, self.session.session_id(), self.earlier, self.may_exist()) {
                 Owner::Ours => {
                     let before = self.own.unwrap_or(0);
-                    // One that was found after a lost answer may have these data, and one that was written by another
-                    // hand since keeps its own.
+                    // A node that was found after a lost answer may already have these data. Data that
+                    // another process has written since are kept.
                     let is_written = before == wanted.generation || data == *wanted.data;
                     // Older data may still come. A write of the same once more makes sure that they do not.
                     let is_written =
@@ -500,7 +500,7 @@ impl Stay<'_> {
                         self.node.tell_written(wanted.generation);
                         return Next::Wait(watcher.zip(watching));
                     }
-                    // The event of its own write comes by the watch, and means a look.
+                    // The watch also fires for this client's write, which causes a look.
                     drop(watcher);
                     return self.write(wanted, stat.version).await;
                 }
@@ -513,7 +513,7 @@ impl Stay<'_> {
         Next::Wait(watcher.zip(watching))
     }
 
-    /// Writes new data, if the node is still the one that was looked at.
+    /// Writes new data, if the node is still the same as in the last look.
     async fn write(&mut self, wanted: &Wanted, version: i32) -> Next {
         let (path, sent) = (self.node.path.server(), clock::now());
         // Until it is answered: this may be dropped.
@@ -647,7 +647,7 @@ async fn withdraw(
     }
 }
 
-/// What has come of a deletion.
+/// The outcome of a deletion.
 enum Withdrawn {
     /// There is no node of this task.
     Done,

@@ -91,7 +91,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot, id: String) -> AcquireEvent {
             session.lease().renewed_by_refusal(sent, &error);
             let failure = session.failure(error);
             if failure.kind == FailureKind::NoNode {
-                // Before the directory can be made: those that come later must not be in it first.
+                // This comes before the directory is created: a later attempt must not be in it first.
                 queue.with(|queue| queue.directory_missing(number, session.number()));
             }
             (Answer::No(failure), None)
@@ -132,8 +132,8 @@ fn numbered(Seat { path_lock, .. }: Seat<'_>, name: &str, czxid: Option<i64>) ->
     }
 }
 
-/// Notes that a node is first, and holds the lock. Once that has been so without a wait several times in a row,
-/// the directory is watched, so that the next node may need no list (docs/protocol.md#succession).
+/// Records that a node is first, and holds the lock. Once that has been so without a wait several times in a
+/// row, the directory is watched, so that the next node may need no list (docs/protocol.md#succession).
 pub(super) fn note_grant(seat: Seat<'_>, name: &str, czxid: i64, free: bool) {
     let Seat { path_lock, session, .. } = seat;
     let Some(node) = numbered(seat, name, Some(czxid)) else { return };
@@ -159,7 +159,7 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
     let (watch, session, path) = (Arc::downgrade(watch), Arc::clone(session), path.to_owned());
     let mut answered = Box::pin(async move {
         let path = &path;
-        // Not `exists`: only a session that may read a node is told of its deletion
+        // `exists` would not do: only a session that may read a node is notified of its deletion
         // (docs/protocol.md#no-access).
         let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
         let Some(watch) = watch.upgrade() else { return };
@@ -275,8 +275,8 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
             (watcher, contender.and_then(|contender| path_lock.first_seen().watched(contender)))
         }
         // Also NoAuth, which ends the attempt. An `exists` would set a watch without the READ permission, but
-        // servers with the fix of CVE-2024-23944 do not deliver its event then: the attempt would wait for
-        // ever (docs/protocol.md#no-access).
+        // servers with the fix of CVE-2024-23944 do not deliver its event then: the attempt would wait
+        // forever (docs/protocol.md#no-access).
         Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
     };
     let event = changed(watcher).await;
@@ -318,8 +318,8 @@ pub(super) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbo
     }
 }
 
-/// Lists the directory. A list of its own is sent when this is called; a shared one after everything that the
-/// caller has sent.
+/// Lists the directory. A separate list is sent when this is called; a shared one after all earlier requests
+/// of the caller.
 pub(super) fn list<'a>(
     path_lock: &'a Arc<PathLock>,
     session: &'a Arc<Session>,

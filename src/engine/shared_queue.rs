@@ -32,7 +32,7 @@ impl SharedQueue {
             (decide(&mut queue), queue.take_told())
         };
         for (wake, notice) in notices {
-            // An error means that the attempt has left, which the queue is told too.
+            // An error means that the attempt has left, and the queue removes it.
             let _ = wake.send(notice);
         }
         // The drop of the senders tells these attempts that there is no list.

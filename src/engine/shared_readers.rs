@@ -72,7 +72,7 @@ impl SharedReaders {
         Arc::new(Self { last: Mutex::default(), is_kept, bounds, room })
     }
 
-    /// Returns whether an open node is kept when no reader is inside, and so has to be watched for writers.
+    /// Returns whether an open node is kept when no reader is inside, and so must be watched for writers.
     pub(super) fn is_kept(&self) -> bool {
         self.is_kept
     }
@@ -86,8 +86,8 @@ impl SharedReaders {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the node of a granted reader shared from here on: opens it, unless another is open. `None` if the reader is
-    /// over already.
+    /// Has the node of a granted reader shared from here on: opens it, unless another is open. `None` if the
+    /// reader has ended already.
     pub(super) fn share(
         &self,
         reader: &Arc<Held>,
@@ -102,8 +102,8 @@ impl SharedReaders {
             let other_is_open = last.as_ref().is_some_and(|node| node.lock().may_join(Instant::now()));
             let mut state = node.lock();
             reader.enter(&(Arc::clone(&node) as Arc<dyn InRoom>));
-            // What ends the reader from here on comes to the node, and waits for the mutex. If it has ended before,
-            // its node may be on its way out: no other may join it.
+            // An event that ends the reader from here on reaches the node, and waits for the mutex. If it has
+            // ended before, its node may be on its way out: no other may join it.
             if reader.is_lost_or_released() {
                 state.readers.take_out(reader.number());
                 return None;
@@ -246,7 +246,7 @@ impl SharedNode {
         if state.readers.is_in_use() { idle } else { idle.saturating_sub(state.last_used.elapsed()) }
     }
 
-    /// Notes that a list of the directory does not show the node.
+    /// Records that a list of the directory does not show the node.
     pub(super) fn not_listed(&self) {
         let anchor = self.lock().anchor.clone();
         if let Some(anchor) = anchor {
