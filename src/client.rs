@@ -252,8 +252,8 @@ impl Client {
 
     /// Returns the session timeout that the servers granted, `None` if there is no session at the moment.
     ///
-    /// It may differ from the one that was requested: the servers move it into their limits, by default 2 to
-    /// 20 of their ticks.
+    /// It may differ from the requested one: the servers move it into their limits, by default 2 to 20 of
+    /// their ticks.
     ///
     /// # Examples
     /// ```
@@ -720,8 +720,8 @@ impl ClientBuilder {
     /// time or an eighth of the granted session timeout, whichever is less, but not before half a second. If
     /// the granted session timeout is not the requested one and changes that time, connecting establishes a
     /// second session and closes the first. If no write is answered within that time for a whole session
-    /// timeout, the session is replaced by one that waits twice as long, up to 2/5 of the session timeout;
-    /// after a session that lasted ten session timeouts it starts from the beginning.
+    /// timeout, the session is replaced by one with twice that time, up to 2/5 of the session timeout; after
+    /// a session that lasted ten session timeouts it starts from the beginning.
     ///
     /// # Examples
     /// ```

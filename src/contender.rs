@@ -14,10 +14,10 @@ const LONGEST: usize = 256;
 /// The data of a node whose owner was asked to release it, as Curator's `Revoker` writes it.
 pub(crate) const REVOKED: &str = "__REVOKE__";
 
-/// What is before the time in an identity.
+/// The text before the time in an identity.
 const SINCE: &str = " since ";
 
-/// What a contender's node says of its owner; part of a [`Contender`].
+/// The description of its owner in a contender's node; part of a [`Contender`].
 ///
 /// A node that this crate creates has by default one line of UTF-8 as its data: `host/pid/name since <unix ms>`,
 /// such as `web-3/4711/stock since 1763817600000`. The host is what `uname -n` prints, the name is that of
@@ -72,7 +72,7 @@ impl Identity {
         let is_cut = data.len() > LONGEST;
         let mut text = String::from_utf8_lossy(data.get(..LONGEST).unwrap_or(data)).into_owned();
         if is_cut {
-            // What was cut in the middle of a character has become a replacement character.
+            // A character that was cut in the middle has become a replacement character.
             text.push('…');
         }
         let parts = Parts::of(&text);
@@ -169,8 +169,8 @@ impl Process {
     /// The most bytes of an identity: host, process and name, and the time.
     pub(crate) const MOST_BYTES: usize = LONGEST_HOST + LONGEST_NAME + SINCE.len() + 32;
 
-    /// Returns the identity of a client with this name, by default that of the program. The error says what a
-    /// name has to be.
+    /// Returns the identity of a client with this name, by default that of the program. The error says which
+    /// names are valid.
     pub(crate) fn new(host: &str, name: Option<&str>) -> Result<Self, &'static str> {
         let name = match name {
             Some("") => return Err("it is empty"),
@@ -255,7 +255,7 @@ pub enum ContenderKind {
     Exclusive,
     /// Together with other readers.
     Read,
-    /// Alone, beside readers that wait for it.
+    /// Alone, while readers wait for it.
     Write,
     /// It has a permit of a semaphore.
     Permit,
@@ -276,7 +276,7 @@ impl fmt::Display for ContenderKind {
 ///
 /// [`queue`](crate::InterProcessMutex::queue) and [`holders`](crate::InterProcessMutex::holders) of a lock return
 /// contenders of all processes and libraries, and
-/// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) has the one that was in the way. It is what the
+/// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) has the contender that was ahead. It is what the
 /// servers said when they were asked: the contender may be gone since. It is shown on one line.
 ///
 /// # Examples
@@ -311,7 +311,7 @@ pub struct Contender {
     age: Duration,
 }
 
-/// What the servers say of a contender's node.
+/// The servers' data about a contender's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeStat {
     pub(crate) session: i64,
@@ -363,16 +363,16 @@ impl Contender {
     ///
     /// That is when it began to queue, or of a permit when it got the permit. Since when it *holds* the lock is
     /// not known to others; of a holder that had to wait that is later. A node that was made by a conversion
-    /// ([`downgrade`](crate::WriteGuard::downgrade), [`try_upgrade`](crate::ReadGuard::try_upgrade)) is as old as
-    /// the conversion, and one that a client keeps or hands over in memory may be older than the hold of any of
-    /// its tasks.
+    /// ([`downgrade`](crate::WriteGuard::downgrade), [`try_upgrade`](crate::ReadGuard::try_upgrade)) is as
+    /// old as the conversion, and a node that a client keeps or hands over in memory may be older than the
+    /// hold of any of its tasks.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         let millis = Duration::from_millis(u64::try_from(self.stat.ctime).unwrap_or_default());
         UNIX_EPOCH.checked_add(millis).unwrap_or(UNIX_EPOCH)
     }
 
-    /// Returns how old its node was when this client was told of it: the time from [`since`](Self::since) to that
+    /// Returns how old its node was when this client saw it: the time from [`since`](Self::since) to that
     /// moment by the wall clock of this process, which may differ from that of the servers.
     #[must_use]
     pub fn age(&self) -> Duration {

@@ -37,9 +37,9 @@ use crate::transaction::{NodeData, Transaction, get_data_in};
 ///
 /// # What the leader knows
 /// The same as the holder of a lock ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)): a
-/// term is over once the last renewal of the session is two thirds of the session timeout old, before the
-/// servers let another lead. A process that was paused for longer goes on where it was, so pass the
-/// [fencing token](Leadership::fencing_token) of its term to whatever the leader writes to.
+/// term ends once the last renewal of the session is two thirds of the session timeout old, before the
+/// servers let another lead. A process that was paused for longer goes on where it was, so pass the [fencing
+/// token](Leadership::fencing_token) of its term to whatever the leader writes to.
 ///
 /// # Examples
 /// ```
@@ -215,7 +215,7 @@ impl LeaderLatch {
 
     /// Returns a watch of the [`state`](Self::state), to wait for changes.
     ///
-    /// Changes are told by the session's thread; a question to [`state`](Self::state) or
+    /// The session's thread reports changes; a call of [`state`](Self::state) or
     /// [`has_leadership`](Self::has_leadership) reads the clock. The watch does not keep the latch: it shows
     /// [`Closed`](LeadershipState::Closed) when the last handle of that is dropped.
     ///
@@ -302,7 +302,7 @@ impl LeaderLatch {
 
     /// Leaves the election, and waits until a leadership is given up.
     ///
-    /// Work in [`Leadership::while_held`] is dropped first, so that it is over when another participant
+    /// Work in [`Leadership::while_held`] is dropped first, so that it has ended when another participant
     /// leads; work that is not polled is waited for at most for the session timeout. So do not await this
     /// inside of such work. All clones of the latch are closed, and a second call returns the same. A
     /// participant that does not lead returns at once; its node is deleted in the background, which
@@ -403,7 +403,7 @@ impl LeaderLatchBuilder {
 
     /// Joins the election in the background, and returns at once.
     ///
-    /// What goes wrong later is told by [`LeaderLatch::leadership`].
+    /// Later errors are reported by [`LeaderLatch::leadership`].
     ///
     /// # Errors
     /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
@@ -491,18 +491,18 @@ impl Leadership {
         self.term.token()
     }
 
-    /// Returns `true` unless the term is over, by the clock.
+    /// Returns `true` unless the term has ended, by the clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.term.lost().is_none()
     }
 
-    /// Returns a future that resolves when the term is over: lost, or given up.
+    /// Returns a future that resolves when the term ends: lost, or given up.
     ///
     /// The future does not borrow the leadership, so another task can wait for it.
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost: the next one resolves at once if the term is over.
+    /// If the future is dropped, nothing is lost: the next one resolves at once if the term has ended.
     ///
     /// # Examples
     /// ```
@@ -526,11 +526,11 @@ impl Leadership {
 
     /// Runs `work` in this term, and returns its output.
     ///
-    /// As soon as the term is over, `work` is dropped. If it is over by the time that `work` is done, its
-    /// output is dropped.
+    /// As soon as the term ends, `work` is dropped. If the term has ended by the time that `work` is done,
+    /// its output is dropped.
     ///
     /// # Errors
-    /// [`Lost`] if the term is over. If it was over before the call, `work` is not polled.
+    /// [`Lost`] if the term has ended. If it was over before the call, `work` is not polled.
     ///
     /// # Cancel safety
     /// If the future is dropped, `work` is dropped with it. The participant goes on leading.
@@ -567,7 +567,7 @@ impl Leadership {
     /// See [`LockGuard::get_data`](crate::LockGuard::get_data).
     ///
     /// # Errors
-    /// [`TransactionError::Lost`] if the term is over; see [`TransactionError`] for the other variants.
+    /// [`TransactionError::Lost`] if the term has ended; see [`TransactionError`] for the other variants.
     ///
     /// # Cancel safety
     /// It only reads.

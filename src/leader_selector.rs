@@ -82,7 +82,7 @@ pub struct LeaderSelector {
 struct Terms(Mutex<Vec<Weak<Term>>>);
 
 impl Terms {
-    /// Adds a term, and forgets those that are over.
+    /// Adds a term, and forgets ended ones.
     fn begin(&self, term: &Arc<Term>) {
         let mut terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         terms.retain(|term| term.strong_count() > 0);
@@ -149,7 +149,7 @@ impl LeaderSelector {
 
     /// Waits until this participant leads, runs `work`, gives the leadership back, and returns the output.
     ///
-    /// If the term is over before the work is, because it was lost or
+    /// If the term ends before the work does, because it was lost or
     /// [interrupted](Self::interrupt_leadership), the work is dropped, the participant queues again, and
     /// `work` is called for its next term. So the work is begun again from the start; and if it ends after
     /// the leadership was lost, its output is dropped and it is begun again too.
@@ -203,7 +203,7 @@ impl LeaderSelector {
                 terms.begin(&term);
                 let output = while_held(term.when_lost(), || term.lost(), work(term.token())).await;
                 drop(term);
-                // Given back in any case. What became of it is logged, and no concern of the work's.
+                // Given back in any case. A failed release is logged, and does not concern the work.
                 let released = hold.release().await;
                 match output {
                     Ok(output) => return Ok(output),

@@ -116,7 +116,7 @@
 //! | `TryLockError` | [`TryLockError::WouldBlock`] |
 //! | `watch::Receiver`: `borrow`, `changed`, `wait_for` | [`StateWatch`]: [`get`](StateWatch::get), [`changed`](StateWatch::changed), [`wait_for`](StateWatch::wait_for), which return copies and block nothing |
 //!
-//! What differs:
+//! These points differ:
 //! * **The lock does not own the data**, which is in a database or another service. That is why each guard
 //!   has a [fencing token](LockGuard::fencing_token), for the owner of the data to compare.
 //! * **A lock can be lost while its guard lives**, when the session ends. Ask [`LockGuard::is_held`], or run

@@ -23,14 +23,14 @@ use crate::transaction::{NodeData, Transaction, get_data};
 /// Runs a job once per occasion: of all processes that ask for it, one runs it.
 ///
 /// `path` names the job, and `occasion` is what it is to run once for: a day, an hour, the number of an
-/// invoice run. All processes have to come to the same name, and no clock decides anything else: not when a
-/// run is over, nor how long its lock lasts. A process whose clock is late asks for the same occasion later,
+/// invoice run. All processes must compute the same name. No clock decides anything else: neither when a run
+/// has ended, nor how long its lock lasts. A process whose clock is late asks for the same occasion later,
 /// and finds the record. Nothing is sent before [`run`](OnceBuilder::run).
 ///
 /// # What is promised
 /// - **Recorded at most once.** The record is committed in one transaction with a check of the lock's node.
 /// - **Run until it is recorded.** If a run fails, panics, loses the lock or dies with its process, the next
-///   call runs the job, and so does one that waits.
+///   call runs the job, and so does a call that waits.
 /// - **Never two at once, while the lock is held.** The lock lasts as long as the job, without a timeout to
 ///   choose: it goes with the session of its process. When it is lost, the job is dropped, before another
 ///   process runs it.
@@ -111,7 +111,7 @@ pub struct OnceBuilder {
     wait: Option<Duration>,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 ///
 /// # Examples
 /// ```
@@ -183,7 +183,7 @@ impl OnceBuilder {
     /// Sets how long to wait at most while another process has the lock, and most likely runs the job; by
     /// default until it is done.
     ///
-    /// When the time is over, [`run`](Self::run) returns [`AcquireError::TimedOut`] in
+    /// When the time has passed, [`run`](Self::run) returns [`AcquireError::TimedOut`] in
     /// [`OnceError::Acquire`]. The time of the job is not counted. With zero, it does not wait for others.
     pub fn wait(mut self, timeout: Duration) -> Self {
         self.wait = Some(timeout);
@@ -193,8 +193,8 @@ impl OnceBuilder {
     /// Runs the job, unless it is recorded for the occasion, and records it.
     ///
     /// If another process has the lock, this waits for it, and then finds the record, or runs the job. The job
-    /// is dropped when the lock is lost. The record has to be committed before this returns
-    /// [`OnceOutcome::Ran`]; a reply that is lost is made up for.
+    /// is dropped when the lock is lost. The record is committed before this returns [`OnceOutcome::Ran`],
+    /// even if a reply is lost.
     ///
     /// An occasion that is recorded costs one request.
     ///
@@ -334,14 +334,14 @@ impl OnceBuilder {
     }
 }
 
-/// Releases the lock. What the record says does not depend on how that ends.
+/// Releases the lock. The record does not depend on the outcome.
 async fn release(guard: LockGuard) {
     if let Err(error) = guard.release().await {
         log::debug!(%error, "the lock of a job was lost before its release");
     }
 }
 
-/// What adds writes to the transaction of the record.
+/// A function that adds writes to the transaction of the record.
 type Write = Box<dyn for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Send>;
 
 /// The writes that are committed with the record.

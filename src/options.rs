@@ -100,7 +100,7 @@ impl Acl {
 }
 
 impl Acl {
-    /// Returns an entry for those who have authenticated by the scheme `digest` as `user` with `password`
+    /// Returns an entry for sessions that have authenticated by the scheme `digest` as `user` with `password`
     /// ([`ClientBuilder::auth`](crate::ClientBuilder::auth)).
     ///
     /// The servers get, and store, a hash of the two: that of ZooKeeper's `DigestAuthenticationProvider`, an

@@ -33,8 +33,8 @@ use crate::state_watch::StateWatch;
 /// dropped.
 ///
 /// A process that was killed and starts again is in `Conflict` with its own former session until the servers expire
-/// that, up to a session timeout (30 s by default). With [`protected`](PersistentNodeBuilder::protected) it is
-/// registered at once, beside the former node.
+/// that, up to a session timeout (30 s by default). With [`protected`](PersistentNodeBuilder::protected) it
+/// is registered at once, while the former node still exists.
 ///
 /// Unlike a guard it proves nothing: for a moment after its end another may use the name. See
 /// [`InterProcessMutex`](crate::InterProcessMutex) for that.
@@ -136,8 +136,8 @@ impl PersistentNode {
     /// Waits until the node was created for the first time.
     ///
     /// # Errors
-    /// - [`PersistentNodeError::TimedOut`] if `timeout` is over. It says whether another node is at the path, and
-    ///   the creation goes on.
+    /// - [`PersistentNodeError::TimedOut`] if `timeout` has passed. It says whether another node is at the
+    ///   path, and the creation goes on.
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
     ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) at once, if the servers refuse it.
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) or
@@ -184,8 +184,8 @@ impl PersistentNode {
     /// Sets the data, and waits until the node has them.
     ///
     /// If the node is not there at the moment, it is created with the new data. Of two calls at once the later one
-    /// counts, for both. What another hand has written to the node is written over; until the next call, what it
-    /// writes stays.
+    /// counts, for both. This overwrites data that another process has written to the node; data that it
+    /// writes later stay until the next call.
     ///
     /// # Errors
     /// - [`PersistentNodeError::DataTooLarge`] if they are longer than 1,000,000 bytes. Nothing is changed.

@@ -14,7 +14,7 @@ use crate::session::waker;
 /// gets the latest. It keeps nothing open, and goes on when what it watches is dropped, up to the last state,
 /// which is `Closed`.
 ///
-/// What it returns is a copy, and a predicate is called with one: a caller that is slow, blocks or panics delays
+/// It returns a copy, and calls a predicate with a copy: a caller that is slow, blocks or panics delays
 /// neither the session nor another watch. It needs no runtime.
 ///
 /// A clone has returned what the original had, and both go on by themselves.
@@ -145,7 +145,8 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
     /// # }
     /// ```
     pub async fn wait_for(&mut self, mut predicate: impl FnMut(&S) -> bool) -> Option<S> {
-        // What the predicate has seen only is not returned: this watch goes on when that is.
+        // This watch only advances when a state is returned: states that only the predicate has seen do not
+        // count.
         let mut ahead = self.clone();
         let (mut state, _) = ahead.take();
         while !predicate(&state) {

@@ -45,7 +45,7 @@ use crate::shown::Quoted;
 /// ```
 ///
 /// Read, check, write: [`get_data`](crate::LockGuard::get_data) of the guard returns the version for the write,
-/// which is refused if the data were changed in between by one that did not take the lock.
+/// which is refused if a process that did not take the lock has changed the data in between.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -196,10 +196,8 @@ impl<'a> Transaction<'a> {
     /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
     /// guard
     ///     .transaction()
-    ///     .check("/prices", 0) // the prices are those that were read
-    ///     .set_data("/orders/4711", b"priced", 0)
-    ///     .commit()
-    ///     .await?;
+    ///     .check("/prices", 0) // the prices have not changed since they were read .set_data("/orders/4711",
+    ///     b"priced", 0) .commit() .await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -297,7 +295,7 @@ impl<'a> Transaction<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NodeVersion {
-    /// Any version: the node only has to exist.
+    /// Any version: the node must only exist.
     #[default]
     Any,
     /// This version and no other.
@@ -374,7 +372,7 @@ pub(crate) async fn get_data_in(term: &Term, path: &str) -> Result<Option<NodeDa
     let holds = [&hold];
     let read = tokio::select! {
         biased;
-        // A hold that is given up is told of no loss.
+        // A hold that is given up is not notified of a loss.
         lost = term.when_lost() => return Err(lost.into()),
         read = get_data(&holds, path) => read,
     };

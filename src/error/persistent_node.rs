@@ -43,10 +43,10 @@ pub enum PersistentNodeError {
         path: String,
         /// How long the call has waited.
         waited: Duration,
-        /// Whether another process's node, or one that is not ephemeral, is at the path, or another handle of
-        /// this client has it.
+        /// Whether the path has a node of another process, or a node that is not ephemeral, or another handle
+        /// of this client uses it.
         conflict: bool,
-        /// What failed last; `None` if nothing did.
+        /// The last failure; `None` if there was none.
         #[source]
         source: Option<Cause>,
     },

@@ -64,7 +64,7 @@ pub enum ReleaseError {
         node: NodePath,
         /// The number of other nodes that the servers refused to delete; always 0 for a release.
         others: usize,
-        /// What the server said.
+        /// The server's answer.
         #[source]
         source: Cause,
     },

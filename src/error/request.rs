@@ -83,8 +83,8 @@ pub enum ErrorKind {
     /// Also if what was asked has ended: the latch has left its election, or a
     /// [`QueuedLock`](crate::QueuedLock) had already returned its guard or its error.
     Closed,
-    /// The directory holds contenders of another recipe, which queue by other rules: both would be let in. Use a
-    /// path of its own for each recipe. A look waits for 1 s whether they leave.
+    /// The directory holds contenders of another recipe, which queue by other rules: both would be let in.
+    /// Use a separate path for each recipe. A look waits for 1 s whether they leave.
     MixedRecipes,
     /// More than 2^31 nodes were created in the directory: from here on Java and Go clients sort new
     /// contenders before old ones. Stop all contenders and delete the directory, which starts the numbers
@@ -117,7 +117,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What a request was for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     Lock,
@@ -159,7 +159,7 @@ pub(crate) enum RequestFailure {
         ours: u32,
         theirs: u32,
     },
-    /// What the node with the limit contains instead.
+    /// The contents of the node with the limit.
     NoLimit(String),
     LimitOutOfRange {
         asked: u32,
@@ -217,9 +217,9 @@ impl Error {
         &self.0.path
     }
 
-    /// Returns the path of the node that is in the way, without the client's namespace: the one whose ACL denies the
-    /// request, a node of the other recipe, a permit under another limit, the node with the limit, or the
-    /// contender's. `None` if the error is about no node, or it is not known which.
+    /// Returns the path of the node that caused the error, without the client's namespace: the one whose ACL
+    /// denies the request, a node of the other recipe, a permit under another limit, the node with the limit,
+    /// or the contender's. `None` if the error is about no node, or it is not known which.
     ///
     /// If a lock's directory is missing and cannot be created, it is the directory in which it, or one above it,
     /// would be.
@@ -309,7 +309,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// What was asked, behind a `to`.
+/// The request in words, behind a `to`.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, node) = (Quoted(&self.path), Quoted(self.node_or_path()));
@@ -333,7 +333,7 @@ impl Request {
         self.node.as_deref().unwrap_or(&self.path)
     }
 
-    /// What an ACL has to grant.
+    /// The permissions that an ACL must grant.
     fn needed(&self) -> String {
         let node = Quoted(self.node_or_path());
         match self.purpose {
@@ -352,7 +352,7 @@ impl Request {
                               client"
                     .to_owned()
             }
-            // An ACL that denies something to the work is told by the work.
+            // The work itself reports an ACL that denies it something.
             Purpose::Data | Purpose::Work => "its ACL needs READ for this client".to_owned(),
             Purpose::Revocation => "its ACL needs WRITE for this client".to_owned(),
             Purpose::Deletion => {
@@ -362,7 +362,7 @@ impl Request {
     }
 }
 
-/// What the ACL of `node` has to grant a client for the lock `path`.
+/// The permissions that the ACL of `node` must grant a client for the lock `path`.
 fn needed_to_lock(path: &str, node: &str) -> String {
     let shown = Quoted(node);
     if node == path {
@@ -373,7 +373,7 @@ fn needed_to_lock(path: &str, node: &str) -> String {
     } else if node.strip_prefix(path) == Some("/permits")
         || !path.starts_with(node) && !node.starts_with(path)
     {
-        // Of a semaphore: the node with the limit, which may have a path of its own.
+        // For a semaphore, the node with the limit, which may be at a separate path.
         format!("the ACL of {shown} needs READ for this client")
     } else if node.starts_with(path) {
         format!("the ACL of the node before this client's, {shown}, needs READ for this client")

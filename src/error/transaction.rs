@@ -53,7 +53,7 @@ pub enum TransactionError {
         index: usize,
         /// The path of the operation.
         path: String,
-        /// What the server said.
+        /// The server's answer.
         #[source]
         source: Cause,
     },
@@ -67,7 +67,7 @@ pub enum TransactionError {
     Unknown {
         /// The lock's path.
         path: String,
-        /// What the connection said.
+        /// The error of the connection.
         #[source]
         source: Cause,
     },

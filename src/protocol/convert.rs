@@ -8,13 +8,13 @@
 //! 1. **A downgrade is one transaction**, which creates a read node with the number of the write node and
 //!    deletes the write node. At no moment does neither exist, so no queued writer is granted the lock in
 //!    between (CURATOR-621; docs/protocol.md#downgrade).
-//! 2. **An upgrade creates a write node** with the number of the read node beside it, and decides by a list
-//!    after that ([`Queue::upgrade`](crate::protocol::queue::Queue::upgrade)). The write node names its read
-//!    node, so that other upgraders do not take it for a writer that came when its number says
+//! 2. **An upgrade creates a write node** with the same number as the read node, and decides by a list after
+//!    that ([`Queue::upgrade`](crate::protocol::queue::Queue::upgrade)). The write node names its read node,
+//!    so that other upgraders do not take it for a writer that came when its number says
 //!    (docs/protocol.md#upgrade).
 //! 3. A conversion ends with exactly one node, or the hold is lost, for example if the servers refuse to
 //!    delete the other node (docs/protocol.md#conversion-ends).
-//! 4. **Each grant to write has a fencing token of its own**, above those of all earlier holders and below
+//! 4. **Each grant to write has a separate fencing token**, above those of all earlier holders and below
 //!    those of all later ones. An upgraded writer's zxid is that of the creation of its write node or, if
 //!    that is lower, the one before the creation of the first node that waits for it. That node is a
 //!    writer's, and while it waits, no contender with a greater number is granted the lock. If it is gone
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::queue::{Listing, Queue, Unusable, Upgrade};
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ConvertStep {
     Do(ConvertRequest),
@@ -75,7 +75,7 @@ pub(crate) enum ConvertEvent {
     Retry,
     /// Of [`ConvertStep::Await`].
     Awaited {
-        /// Whether the time for that is over.
+        /// Whether the time for that has passed.
         is_late: bool,
     },
 }

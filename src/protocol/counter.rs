@@ -10,7 +10,7 @@ const MOST_TRIES: u32 = 30;
 /// How often the directory above is made before the change is given up.
 const DIRECTORY_TRIES: u32 = 10;
 
-/// What is done to a counter.
+/// A change to a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Adds to the value. Wide enough for the subtraction of any `i64`.
@@ -72,7 +72,7 @@ pub(crate) fn value_of(data: &[u8], ephemeral_owner: i64, children: i32) -> Resu
     }
 }
 
-/// What to ask the servers.
+/// The request to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterRequest {
     /// Reads the node, behind a `sync` if what it shows must not be old.
@@ -94,7 +94,7 @@ pub(crate) enum CounterRequest {
     },
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterEvent {
     /// The answer to a read; `None` if there is no node.
@@ -113,7 +113,7 @@ pub(crate) enum CounterEvent {
     },
     BadVersion,
     NoNode,
-    /// The pause is over.
+    /// The pause has ended.
     Paused,
     /// No answer: done or not done.
     Lost,
@@ -125,7 +125,7 @@ pub(crate) enum CounterEvent {
     },
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterStep {
     Do(CounterRequest),
@@ -186,13 +186,13 @@ impl Changing {
         (changing, CounterStep::Do(request))
     }
 
-    /// Returns whether the caller could not be told, if the change ended now, whether it was made. Never for
-    /// numbers to be handed out: those that may have been added are not.
+    /// Returns whether the outcome would be unknown to the caller if the change ended now. Never for numbers
+    /// to be handed out: numbers that may have been added are not handed out.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.in_doubt && !self.hands_out()
     }
 
-    /// Returns whether the caller could not be told while the last request is under way.
+    /// Returns whether the outcome is unknown to the caller while the last request is under way.
     pub(crate) fn changes_the_value(&self) -> bool {
         self.writes() && !self.hands_out()
     }
@@ -241,7 +241,7 @@ impl Changing {
         CounterStep::Do(self.request)
     }
 
-    /// Notes that the last request is done or not done. It matters if it changes the value.
+    /// Records that the last request was carried out or not. It matters if it changes the value.
     fn lost(&mut self) {
         self.in_doubt |= self.writes();
     }
@@ -255,7 +255,7 @@ impl Changing {
         }
     }
 
-    /// The directory above is missing. One that others delete again and again is not made for ever.
+    /// The directory above is missing. A node that others delete repeatedly is not created without end.
     fn no_parent(&mut self) -> CounterStep {
         self.tries = self.tries.saturating_add(1);
         if self.tries > DIRECTORY_TRIES {
@@ -320,8 +320,8 @@ impl Changing {
     fn written(&mut self, czxid: i64) -> CounterStep {
         match self.write {
             Some(write) if write.czxid == czxid => self.finished(write.value),
-            // The node was deleted by hand and made again, and has come to the same version. What was written
-            // has nothing to do with its value.
+            // The node was deleted by hand and made again, and has come to the same version. The written data
+            // do not depend on its value.
             _ => self.unclear(),
         }
     }
@@ -363,7 +363,7 @@ impl Changing {
             return self.next_try();
         }
         if is_next && matches!(self.change, Change::Set(_)) {
-            // Ours, or one that did the same in its place.
+            // Our write, or another that had the same effect.
             return self.finished(write.value);
         }
         // The same value may be another's: to claim it would hand out a number twice.
@@ -377,7 +377,7 @@ impl Changing {
         }
     }
 
-    /// Begins another try after one that is settled.
+    /// Begins another try after a settled one.
     fn next_try(&mut self) -> CounterStep {
         (self.in_doubt, self.write) = (false, None);
         self.tries = self.tries.saturating_add(1);

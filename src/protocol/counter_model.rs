@@ -44,7 +44,7 @@ impl Choices<'_> {
     }
 }
 
-/// What can happen in a schedule.
+/// The events of a schedule.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     /// The value only grows, as that of a counter of ids.
@@ -337,8 +337,8 @@ impl<'a> World<'a> {
         let what = || format!("{call:?} {made:?}");
         let value = |node: &Option<Seen>| node.map_or(0, |node| node.value);
         let written: Vec<&Applied> = match (call.change, outcome) {
-            // Numbers that were given up were written too, perhaps. One that comes again, because the counter
-            // was set back or deleted, counts once.
+            // Numbers that were given up were written too, perhaps. A value that occurs again, because the
+            // counter was set back or deleted, counts once.
             (Change::Reserve(_), CounterOutcome::Value(last)) => {
                 let it = |applied: &&Applied| applied.to == last && Some(applied.czxid) == call.base;
                 let last = if self.rules.rises && !self.rules.deleted { usize::MAX } else { 1 };

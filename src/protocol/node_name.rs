@@ -2,13 +2,13 @@
 //!
 //! A contender's name ends in a marker and a sequence number (docs/protocol.md#contenders). ZooKeeper appends
 //! the number, printed with Java's `%010d`: ten digits, or a minus sign and nine or ten digits once the
-//! number has wrapped. What is before the marker depends on the client: Curator writes `_c_` and a UUID of 36
-//! characters, go-zookeeper `_c_` and 32 hex digits, kazoo 32 hex digits, others nothing.
+//! number has wrapped. The prefix before the marker depends on the client: Curator writes `_c_` and a UUID of
+//! 36 characters, go-zookeeper `_c_` and 32 hex digits, kazoo 32 hex digits, others nothing.
 
 /// The names of a lock's nodes, for processes that use another library on the same path.
 ///
-/// All contenders of one path have to use the same dialect: one that finds nodes of another is refused with
-/// [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
+/// All contenders of one path must use the same dialect: a contender that finds nodes of another dialect is
+/// refused with [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
 ///
 /// # Examples
 /// ```
@@ -37,9 +37,9 @@ pub enum Dialect {
     /// Kazoo creates a missing directory only once, so by default directories are persistent nodes instead of
     /// containers, and it reads the data of nodes as UTF-8.
     ///
-    /// In kazoo 2.8 a `Lock` does not see readers: give mutexes and read-write locks paths of their own, as
-    /// here. Its `ReadLock` waits for every writer in the directory, even for those behind it, which wait for
-    /// the reader (kazoo issue 649): use deadlines.
+    /// In kazoo 2.8 a `Lock` does not see readers: give mutexes and read-write locks separate paths, as here.
+    /// Its `ReadLock` waits for every writer in the directory, even for those behind it, which wait for the
+    /// reader (kazoo issue 649): use deadlines.
     Kazoo,
 }
 
@@ -54,8 +54,8 @@ pub(crate) enum Family {
     ReadWrite,
 }
 
-/// What a contender asks for. The order decides between equal sequence numbers, which only a conversion
-/// makes: the reader is first.
+/// The kind of lock that a contender requests. The order decides between equal sequence numbers, which only a
+/// conversion makes: the reader is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// To hold the lock together with others of its kind: a reader.
@@ -172,7 +172,7 @@ pub(crate) fn upgraded_from(name: &str, naming: Naming) -> Option<&str> {
     Some(of)
 }
 
-/// What a child of a lock directory is to contenders of one family.
+/// The role of a child of a lock directory for contenders of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
     /// It queues in the same order, by this number.

@@ -2,8 +2,8 @@
 //!
 //! A hung server must not use up the time of the others: a lease lasts 2/3 of the session timeout T, of which
 //! 1/6 may pass before the first heartbeat that is not answered. With T/8 for each server there is time for
-//! the one that the session is connected to and for two more that hang. `zookeeper-client` itself waits for
-//! 2/5 of T.
+//! the server that the session is connected to and for two more that hang. `zookeeper-client` itself waits
+//! for 2/5 of T.
 //!
 //! If every server takes longer than that to commit, all of them look hung: each connection is cut before the
 //! reply to a write arrives. The client library fixes the server timeout of a session when it connects, so
@@ -52,8 +52,8 @@ fn max_server_timeout(session_timeout: Duration) -> Duration {
     session_timeout / 5 * 2
 }
 
-/// Returns the server timeout that the client library uses once it knows the session timeout: it replaces one
-/// that is too long by its own.
+/// Returns the server timeout that the client library uses once it knows the session timeout: it replaces a
+/// timeout that is too long by its own.
 pub(crate) fn effective(server_timeout: Duration, session_timeout: Duration) -> Duration {
     if server_timeout > session_timeout / 5 * 3 {
         max_server_timeout(session_timeout)

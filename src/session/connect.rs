@@ -212,8 +212,7 @@ impl Dialer {
 }
 
 /// Returns whether an error is about the client's own options: the library reports unusable options of TLS
-/// and SASL as errors of their own, before it tries any connection. The connect string has been validated
-/// before.
+/// and SASL as separate errors, before it tries any connection. The connect string has been validated before.
 fn is_setup_error(error: &zk::Error) -> bool {
     matches!(error, zk::Error::BadArguments(_) | zk::Error::Custom(_) | zk::Error::UnexpectedError(_))
 }

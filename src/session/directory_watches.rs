@@ -1,10 +1,10 @@
 //! Watches on the directories of locks, which tell that a directory was not removed meanwhile
 //! (docs/protocol.md#succession).
 //!
-//! No task waits for these watches: it could be told late. Whether one has fired, or the connection was
-//! interrupted, is looked at when it counts. The client library hands out what it reads in the order of the
-//! connection, and a change of its state before any answer of the next connection. So after the answer to a
-//! request a look finds everything that the server has told before.
+//! No task waits for these watches, because it could be notified late. Whether one has fired, or the
+//! connection was interrupted, is looked at when it counts. The client library hands out what it reads in the
+//! order of the connection, and a change of its state before any answer of the next connection. So after the
+//! answer to a request, a look finds all events that the server has sent before.
 
 use std::fmt;
 use std::mem;
@@ -36,7 +36,7 @@ enum State {
     Set(Box<Set>),
 }
 
-/// What a watch that is asked for needs.
+/// The requirements of a requested watch.
 pub(crate) struct Setting {
     session: u64,
     states: zk::StateWatcher,
@@ -96,7 +96,7 @@ impl DirectoryWatch {
         true
     }
 
-    /// Notes that the servers have set it on the directory that was created then.
+    /// Records that the servers have set the watch, on the directory that was created at this time.
     pub(crate) fn set(&self, setting: Setting, czxid: i64, watcher: zk::OneshotWatcher) {
         let Setting { session, states, watching } = setting;
         let event = Box::pin(changed(watcher));
@@ -104,12 +104,12 @@ impl DirectoryWatch {
         self.answered(session, State::Set(Box::new(set)));
     }
 
-    /// Notes that it was not set, and may be asked for again.
+    /// Records that the watch was not set, and may be requested again.
     pub(crate) fn not_set(&self, session: u64) {
         self.answered(session, State::None);
     }
 
-    /// Notes that the servers refuse it.
+    /// Records that the servers refuse the watch.
     pub(crate) fn refused(&self, session: u64) {
         self.answered(session, State::Refused(session));
     }
@@ -148,7 +148,7 @@ impl DirectoryWatch {
         None
     }
 
-    /// Gives the watch up if it is over, or was not needed for long.
+    /// Gives the watch up if it has ended, or was not needed for long.
     fn look(&self) {
         let idle = {
             let mut state = self.lock();
@@ -196,7 +196,7 @@ impl fmt::Debug for DirectoryWatch {
 pub(crate) struct DirectoryWatches(Mutex<Vec<Weak<DirectoryWatch>>>);
 
 impl DirectoryWatches {
-    /// Adds one that is about to be set.
+    /// Adds a watch that is about to be set.
     pub(crate) fn add(&self, watch: &Arc<DirectoryWatch>) {
         let mut all = self.lock();
         // As many as there are watches, which are limited.
@@ -209,7 +209,7 @@ impl DirectoryWatches {
         !self.lock().is_empty()
     }
 
-    /// Gives up those that have fired, or were not needed for long. To be called in regular intervals.
+    /// Gives up watches that have fired, or were not needed for long. To be called in regular intervals.
     pub(super) fn look(&self) {
         let all: Vec<_> = {
             let mut all = self.lock();

@@ -1,4 +1,4 @@
-//! What the errors of the client library mean.
+//! The meaning of the client library's errors.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

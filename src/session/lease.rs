@@ -21,7 +21,7 @@ pub(crate) struct SessionLease {
     last_renewal: Latest,
     /// Whether a server is connected.
     connected: AtomicBool,
-    /// Whether the lease was valid when that was told last. Waiting tasks are woken when that changes, and
+    /// Whether the lease was valid at the last notification. Waiting tasks are woken when that changes, and
     /// not by each renewal.
     told: watch::Sender<bool>,
 }
@@ -120,7 +120,7 @@ impl SessionLease {
     pub(crate) fn tell(&self) -> bool {
         let mut valid = false;
         self.told.send_if_modified(|told| {
-            // Evaluated under the lock, so that of two threads the later one determines what is told.
+            // This is evaluated under the lock, so that of two threads the later one determines the value.
             valid = self.is_valid();
             std::mem::replace(told, valid) != valid
         });

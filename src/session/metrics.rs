@@ -123,8 +123,8 @@ pub(super) fn heartbeat_late() {
     counter!(HEARTBEATS_LATE).increment(1);
 }
 
-/// A session has begun: the metrics are described with each, and counters begin, since a recorder knows only
-/// what it is told after it was installed.
+/// A session has begun: the metrics are described with each, and counters begin, since a recorder only gets
+/// the values that are recorded after its installation.
 pub(super) fn session_began(locks: &Gauges) {
     describe_histogram!(WAIT, Unit::Seconds, "Time from the call to the grant.");
     describe_histogram!(HOLD, Unit::Seconds, "Time from the grant to the release or the loss.");

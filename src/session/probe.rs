@@ -34,8 +34,8 @@ const MAX_THREADS: usize = 4 * MAX_SERVERS;
 const NAME: &str = "zk-probe";
 
 /// How a server is asked by TLS: by its host, over a connection, until a deadline. Returns the answer, and
-/// whether the server has closed the connection; or why there was no handshake, as far as that is known. Absent
-/// where the client library has options of its own, or none.
+/// whether the server has closed the connection; or why there was no handshake, as far as that is known.
+/// There is none if the client library has its own TLS options, or uses no TLS.
 pub(super) type Handshake =
     Arc<dyn Fn(&str, TcpStream, Instant) -> Result<Answer, Option<Cause>> + Send + Sync>;
 type Answer = (Vec<u8>, bool);

@@ -138,7 +138,8 @@ impl RetryPolicy {
 
     /// Returns a policy of further tries without end, with the same `pause` before each.
     ///
-    /// A call with a deadline still ends by it; one without (`lock()`) waits for a server for ever.
+    /// A call with a deadline still ends by it; a call without one (`lock()`) waits for a server
+    /// indefinitely.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! What of user names and passwords the client library cannot send.
+//! Checks for user names and passwords that the client library cannot send.
 
 /// Checks the user and the password of SASL DIGEST-MD5. The error says what is wrong, and shows neither.
 pub(super) fn check(user: &str, password: &str) -> Result<(), String> {

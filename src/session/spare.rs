@@ -1,4 +1,4 @@
-//! Heartbeats by a connection of their own, while the session has none.
+//! Heartbeats by a separate connection, while the session has none.
 //!
 //! After each pass over its servers `zookeeper-client` pauses, for up to many seconds, and nothing wakes it when a
 //! server is back. The lease does not wait for that: while locks are held and their renewal is overdue, each server
@@ -29,11 +29,12 @@ pub(super) struct Spare {
     servers: Vec<Address>,
     info: zk::SessionInfo,
     tries: SpareTries,
-    /// How long the client library is left alone after a try that may have interrupted one of its own.
+    /// How long the client library is left alone after a try that may have interrupted one of the library's
+    /// tries.
     rest: Duration,
 }
 
-/// What came of a try.
+/// The outcome of a try.
 enum Tried {
     NotConnected,
     /// The server accepts connections, and has not taken the session up in time.
@@ -136,8 +137,8 @@ async fn round(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Trie
             // The receiver is gone if the client is.
             let _ = done.send(spare.try_one(&session, server).await);
         };
-        // With a runtime of its own, whose end is the end of what the client library has spawned in it: that would go
-        // on and reconnect, and take the session away from its other connection later.
+        // The try has a separate runtime, whose end also ends the tasks that the client library has spawned
+        // in it: they would continue, reconnect, and take the session away from its other connection later.
         if let Err(error) = background::start(NAME, trying) {
             log::debug!(%error, "no thread could be started for a spare connection");
             return failed;

@@ -103,7 +103,7 @@ impl fmt::Display for ConnectionState {
     }
 }
 
-/// What the supervisor shares with its client.
+/// The state that the supervisor shares with its client.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) phase: watch::Sender<Phase>,
@@ -160,7 +160,7 @@ impl Shared {
             "session established"
         );
         self.know(id);
-        // First, so that a task that is told that the client is connected finds its session.
+        // This comes first, so that a task that is notified that the client is connected finds its session.
         self.phase.send_replace(Phase::Live(Arc::clone(session)));
         self.tell_state(ConnectionState::Connected);
     }
@@ -173,7 +173,7 @@ impl Shared {
         });
     }
 
-    /// Has calls end: those that wait for a session, and those to come.
+    /// Makes calls end, both the ones that wait for a session and later ones.
     fn refuse(&self, closing: CloseReason) {
         self.phase.send_replace(Phase::Closed(closing));
     }
@@ -392,7 +392,7 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Opti
             Err(error) => error,
         };
         *rounds += 1;
-        // What is wrong with the client's own options does not change.
+        // An error in the client's own options is permanent.
         let goes_on = error.is_retryable();
         if goes_on {
             log::warn!(%error, "no session yet; it is asked for again");
@@ -423,7 +423,7 @@ async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, diale
     dialer.all_ended(session.timeout()).await
 }
 
-/// Waits until the attempts and the cleanup of a session that has ended have told their callers.
+/// Waits until the attempts and the cleanup of a session that has ended have notified their callers.
 async fn settle_down(cleanup: &Cleanup, session: &Session) {
     let settled = async {
         // An error is impossible: the senders live in `session` and `cleanup`.

@@ -229,7 +229,7 @@ fn judge(error: &io::Error, has_identity: bool) -> Option<(Kind, Option<String>)
     let error = tls_error(error)?;
     Some(match error {
         Error::InvalidMessage(_) => return None,
-        // The signature is bad if there is a CA of that name, with another key: it has been made anew.
+        // The signature is bad if there is a CA of that name, with another key: the CA was re-created.
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             (Kind::UntrustedCertificate, None)
         }

@@ -17,7 +17,7 @@ use zookeeper_client as zk;
 /// leaves room for watches that have fired or been dropped but that the library still keeps.
 const MAX_BYTES: usize = 120 * 1024;
 
-/// What a watch is for.
+/// The purpose of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchUse {
     /// To wait for a predecessor. Without it an attempt cannot wait.

@@ -79,7 +79,7 @@ impl World<'_> {
         }
     }
 
-    /// Live contenders are in the way of a try; a reader checks that at the servers.
+    /// Live contenders are ahead of a try; a reader checks that at the servers.
     pub(super) fn busy(&mut self, i: usize, ever: u64) {
         let kind = self.callers[i].kind;
         let writer = match self.directory.list() {
@@ -106,7 +106,7 @@ impl World<'_> {
         self.let_go(self.callers[i].client, number);
     }
 
-    /// The caller leaves, or is told that it does not get the lock.
+    /// The caller leaves, or gets the answer that it does not get the lock.
     pub(super) fn give_up(&mut self, i: usize, orphans: Orphans) {
         self.clean(i, orphans);
         self.end(i);
@@ -227,7 +227,7 @@ impl World<'_> {
                 self.queue(self.callers[i].client, |queue, _| queue.forget_list(asked.1));
                 self.give_up(i, contender.leave(step));
             }
-            // What came of its create has to be handled first.
+            // The outcome of its create must be handled first.
             other => self.callers[i].doing = other,
         }
     }
