@@ -631,7 +631,7 @@ impl CachedAtomicLong {
             }
             reserved.begun
         };
-        // Never closed, so this is never an error.
+        // This semaphore is never closed, so this never returns an error.
         let _reserving = self.reserving.acquire().await;
         let reservation = {
             let mut reserved = self.reserved();

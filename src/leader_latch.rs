@@ -453,7 +453,7 @@ pub struct Leadership {
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the state: asking for it reads the clock, and may find the term over.
+        // This omits the state: reading it reads the clock, and may end the term.
         write!(f, "Leadership({}, {})", Quoted(self.path()), self.fencing_token())
     }
 }

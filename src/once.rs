@@ -268,7 +268,7 @@ impl OnceBuilder {
             Recorded::Ours => Ok(OnceOutcome::Ran(output)),
             Recorded::Another(found) => Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found))),
             Recorded::No(error) => Err(self.not_recorded(error)),
-            // Under the next grant it is certain: the node that the write depends on is gone.
+            // Under the next grant the outcome is certain: the node that the write depends on is gone.
             Recorded::InDoubt(error) => match self.look_again(&mutex, &records).await {
                 Ok(Some(found)) if once::is_of(&found.data, token) => Ok(OnceOutcome::Ran(output)),
                 Ok(Some(found)) => Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found))),

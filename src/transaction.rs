@@ -256,7 +256,7 @@ impl<'a> Transaction<'a> {
         }
         let (holds, operations) = self.checked()?;
         let committed = transact::transact(&holds.iter().collect::<Vec<_>>(), operations).await;
-        // Of a term that was given up meanwhile the node is gone, and this says why.
+        // If the term was given up meanwhile, its node is gone, and this says why.
         committed.map_err(|error| match (error, over()) {
             (TransactionError::Lost(_), Some(lost)) => lost.into(),
             (error, _) => error,

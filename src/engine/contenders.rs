@@ -85,7 +85,7 @@ async fn read_all(
         });
         match read.await {
             Ok(Ok(mut read)) => contenders.append(&mut read),
-            // Not left out: it may be the holder.
+            // This contender is not left out: it may be the holder.
             Ok(Err(unreadable)) => {
                 let subject = (directory, Subject::Node(unreadable));
                 return Err(error_of(path_lock, Purpose::Look, subject, RequestFailure::NoAuth));
@@ -115,7 +115,8 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
         return Err(not_broken(path_lock, contender, RequestFailure::OtherLock));
     };
     let server = &directory.child(node.name());
-    // Of a deletion without an answer: then it is gone, and existed.
+    // Remembers that the node existed: if a deletion gets no answer and the node is gone later, it was
+    // deleted here.
     let was_there = &AtomicBool::new(false);
     for _ in 0..MOST_LOOKS {
         // Repeated as a whole: by the time of a repetition the node of this name may be another's.

@@ -272,7 +272,7 @@ impl Work {
                     CounterRequest::Write { value, version } => {
                         counter.write(session, &handle, value, version).await
                     }
-                    // Not a request to the servers; see `run`.
+                    // This is not a request to the servers; see `run`.
                     CounterRequest::Pause { .. } => Ok(CounterEvent::Paused),
                 }
             }

@@ -483,7 +483,7 @@ impl Drop for LeftOnDrop {
 /// Takes part in an election until the member stops.
 async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: &'static Location<'static>) {
     let LeftOnDrop { path_lock, shared } = &left;
-    // By its own decision, or because nothing can be acquired any more.
+    // The member left by its own decision, or because nothing can be acquired any more.
     let left_for = || Status::Left(path_lock.client().refuses(path_lock.path()));
     loop {
         let leading: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(until_leading(path_lock, location));

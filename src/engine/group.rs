@@ -89,7 +89,7 @@ impl Group {
                 Err(unanswered) => return Err(self.error(unanswered)),
             };
             known = known.map(|known| Known { session: session.session_id(), ..known });
-            // Not kept for the wait: a session is closed when nothing uses it any more.
+            // The session is not kept during the wait: a session is closed when nothing uses it any more.
             let (ended, poll) = (session.ended(), session.lease().heartbeat_interval());
             drop(session);
             let happened = async {
@@ -145,7 +145,7 @@ impl Group {
                 match read.await {
                     Ok((data, _)) => drop(members.insert(name.clone(), data)),
                     Err(zk::Error::NoNode) => {}
-                    // Of all the others this client may know.
+                    // This client may know all the others.
                     Err(zk::Error::NoAuth) => {
                         let path = self.directory.user();
                         log::warn!(path, name, "a member of a group is left out: its ACL needs READ");

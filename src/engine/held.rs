@@ -309,7 +309,7 @@ impl Held {
     /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns how the lock was
     /// lost, if it is lost then.
     pub(crate) fn set_lease(self: &Arc<Self>, lease: Duration) -> Result<(), LostReason> {
-        // By the clock of the session first: a lock that may be another's is not extended.
+        // This checks the clock of the session first: a lock that may be another's is not extended.
         if let Some(reason) = self.lost() {
             return Err(reason);
         }
@@ -330,7 +330,7 @@ impl Held {
 
     /// Returns how much of the lease that the caller has set is left; `None` without one.
     pub(crate) fn lease_remaining(self: &Arc<Self>) -> Option<Duration> {
-        // By the clock of the session too: nothing is left of a lock that is lost.
+        // This checks the clock of the session too: a lost lock has no time left.
         self.lost();
         self.state.borrow().lease_remaining(clock::now())
     }
@@ -352,10 +352,10 @@ impl Held {
         let mut state = self.state.subscribe();
         let session = self.session.upgrade();
         let ended = session.as_deref().map(Session::ended);
-        // Not kept: it keeps the cleanup, whose task would outlive the client.
+        // The hold is not kept: it keeps the cleanup, whose task would outlive the client.
         let held = Arc::downgrade(self);
         async move {
-            // By the clock first, since no other task may have noticed an expired lease yet.
+            // This checks the clock first, since no other task may have noticed an expired lease yet.
             if let Some(reason) = held.upgrade().and_then(|held| held.lost()) {
                 return reason;
             }
@@ -482,8 +482,8 @@ impl Held {
         let mut effects = Effects::default();
         self.set(|state| {
             effects = state.on(event);
-            // Under the mutex: an attempt whose hold was lost may make the place live again after this. In a room
-            // the next one may have the place.
+            // This happens under the mutex: an attempt whose hold was lost may make the place live again
+            // afterwards. In a room the next caller may have the place.
             let in_room = self.room.get().is_some();
             let deletion = effects.delete.as_ref().filter(|deletion| !(in_room && deletion.hand_over));
             let deleted = deletion.and_then(|deletion| deletion.place.as_ref());
@@ -587,7 +587,7 @@ impl Held {
         if let Some(node) = gone {
             session.disown(&self.directory.child(&node));
         }
-        // Not before: a newcomer that is let in must not wait for a node that is gone.
+        // This comes after the deletion: a newcomer that is let in must not wait for a node that is gone.
         drop(free);
         if let Some(reason) = report {
             if let Some(done) = done.take() {

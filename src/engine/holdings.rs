@@ -50,7 +50,7 @@ pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Holdi
         // A change after this point causes another look.
         changed.mark_unchanged();
         let found = holders(registry, Some(path));
-        // Not before its caller has it: a loss before that is the call's, which goes on.
+        // This only counts holds that their callers have: an earlier loss concerns the call, which continues.
         if let Some((_, holder)) = found.iter().find(|(_, holder)| holder.held.is_had()) {
             return holder.as_holding(path);
         }

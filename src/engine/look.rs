@@ -165,8 +165,8 @@ pub(super) async fn orphaned(
         let in_the_way: HashSet<&str> = queue.in_the_way(name, kind).1.collect();
         orphans.retain(|orphan| in_the_way.contains(orphan.name.as_str()));
     }
-    // On the heap, so that waiting attempts, of which there may be thousands, keep no room for this rare
-    // case.
+    // This future is on the heap, so that waiting attempts, of which there may be thousands, reserve no
+    // memory for this rare case.
     let (orphan, source) = Box::pin(first_refused(session, orphans)).await?;
     let node = path_lock.path().user_child(&orphan.name);
     Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })
@@ -241,7 +241,7 @@ pub(crate) async fn look_before_try(
     session: &Arc<Session>,
     kind: Kind,
 ) -> InTheWay {
-    // With the name of the first node, if nothing is known of it yet.
+    // This returns the name of the first node, if nothing is known of it yet.
     let judge = |listing: Listing| match listing {
         Ok(queue) if queue.usable().is_ok() => {
             let unknown = path_lock.first_seen().saw(&queue);

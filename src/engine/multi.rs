@@ -47,7 +47,7 @@ impl Members {
 
     /// Returns the error of a call whose client has ended.
     fn closed(&self) -> TryLockError {
-        // Not expected to be empty: there is at least one member.
+        // An empty list is not expected: there is at least one member.
         let path = self.in_order.first().map_or("", |member| member.path_lock.path().user());
         self.client.error(Purpose::Lock, path, self.client.why_ended()).into()
     }
@@ -200,7 +200,7 @@ impl Acquisition {
         drop(match why {
             Why::CallerGone(ticket) => return drop(ticket),
             Why::Denied(error) => reply.send(Err(error)),
-            // Not expected: it was tried again.
+            // This is not expected: the attempt was repeated.
             Why::Lost(path_lock, reason) => reply.send(Err(path_lock.lost_at_once(reason).into())),
         });
     }
@@ -236,7 +236,8 @@ impl Acquisition {
         if let Some((path_lock, reason)) = holds.lost() {
             return Err(Why::Lost(Arc::clone(path_lock), reason));
         }
-        // Not of each member from its own grant: the wait for the next ones is no work under the lock.
+        // The leases of all members begin here, not with their grants: the wait for the next members is no
+        // work under the lock.
         for hold in &holds.0 {
             hold.held().begin_lease(self.ask.lease);
         }
@@ -282,7 +283,7 @@ impl Acquisition {
                 let (budget, waited) = (self.ask.budget, self.ask.budget.waited(self.started));
                 Why::Denied(path_lock.out_of_time(path_lock.path(), waiting, *kind, budget, waited))
             }
-            // Not expected: there is at least one member.
+            // This is not expected: there is at least one member.
             (Stopped::OutOfTime, None) => Why::Denied(self.members.closed()),
         }
     }

@@ -78,7 +78,7 @@ impl Records {
         data: String,
         token: (i64, u64),
     ) -> Recorded {
-        // Behind the others, whose numbers an error tells the caller.
+        // This operation is the last, because an error reports the numbers of the others to the caller.
         writes.push(Operation::Create { path: self.record.clone(), data: data.into_bytes() });
         let (records, shared) = (self.clone(), hold.without_release());
         // A task: the pauses need timers, and the outcome is to be known also if the caller does not poll.
@@ -118,7 +118,8 @@ impl Records {
                         }
                         return Recorded::No(error);
                     }
-                    // By an earlier one of these, if the answer to it was lost, or without the lock.
+                    // An earlier one of these requests has created it, if its answer was lost, or another
+                    // program without the lock.
                     if doubt.is_some() || of_record && matches!(code, Some(zk::Error::NodeExists)) {
                         return match self.find_under(hold).await {
                             Ok(Some(found)) if is_of(&found.data, token) => Recorded::Ours,
@@ -172,7 +173,8 @@ impl Records {
         while !deletions.is_empty() {
             let some: Vec<Operation> = deletions.iter().take(DELETED_AT_ONCE).cloned().collect();
             let count = some.len();
-            // By name: only while this has the lock is it certain that none was deleted and made again meanwhile.
+            // This deletes by name: only while this run has the lock is it certain that no record was deleted
+            // and created again meanwhile.
             match transact(&[hold], some).await {
                 Ok(()) => drop(deletions.drain(..count)),
                 // This record is gone, or has children: the others can still be deleted.

@@ -224,7 +224,7 @@ impl PathLock {
         let (recipe, hand_off, is_kept) = (options.recipe, options.hand_off, options.sticky.is_some());
         let is_read_write = recipe == Recipe::ReadWriteLock;
         let has_room = recipe == Recipe::Mutex || is_read_write;
-        // Of a read-write lock, the node of the readers is kept.
+        // A read-write lock keeps the node of the readers instead.
         let room = has_room.then(|| SharedRoom::new(hand_off, is_kept && !is_read_write, client.holders()));
         let readers = is_read_write.then(|| {
             // Each waiting caller gets a separate hold.
@@ -496,7 +496,7 @@ impl PathLock {
 
 impl fmt::Debug for PathLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the data, which may be large, and the client, which has the path locks.
+        // This omits the data, which may be large, and the client, which has the path locks.
         f.debug_struct("PathLock")
             .field("path", &self.path)
             .field("recipe", &self.options.recipe)

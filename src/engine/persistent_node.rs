@@ -249,7 +249,7 @@ async fn keep(
             drop(client);
             let withdrawn = withdraw(&node, &session, created, left).await;
             drop(has_turn);
-            // Before the caller of `close` goes on.
+            // This comes before the caller of `close` continues.
             node.tell(PersistentNodeState::Closed);
             // An error means that the node was dropped and not closed.
             drop(closed.send(withdrawn));
@@ -441,7 +441,7 @@ impl Stay<'_> {
             make_directories_at(client, &handle, parent, &node.acl, node.parents).await
         });
         match made.await {
-            // Not at once again and again, if they are deleted all the time.
+            // This does not retry without a pause if the nodes are deleted all the time.
             Ok(Ok(())) if self.failures < 3 => {
                 self.failures += 1;
                 Next::Create

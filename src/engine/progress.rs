@@ -111,7 +111,7 @@ impl ProgressReceiver {
     async fn until<T>(&self, find: impl Fn(&Known) -> Option<T>) -> Option<T> {
         loop {
             let mut changed = pin!(self.0.changed.notified());
-            // Before the look, so that a change after it is not missed.
+            // This comes before the look, so that a change after it is not missed.
             changed.as_mut().enable();
             let (found, ended) = {
                 let known = self.0.lock();

@@ -146,7 +146,7 @@ pub(super) fn note_grant(seat: Seat<'_>, name: &str, czxid: i64, free: bool) {
 /// called, and a task waits for the answer.
 fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
     let (watch, number, path) = (path_lock.queue().directory(), session.number(), path_lock.path().server());
-    // Before the request: the connection must not be interrupted from here on.
+    // This comes before the request: the connection must not be interrupted from here on.
     let Some(states) = session.states() else { return };
     if !watch.ask(number) {
         return;
@@ -274,9 +274,9 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
             let contender = first_contender(path_lock, session, predecessor, (&data, &stat));
             (watcher, contender.and_then(|contender| path_lock.first_seen().watched(contender)))
         }
-        // Also NoAuth, which ends the attempt. An `exists` would set a watch without the READ permission, but
-        // servers with the fix of CVE-2024-23944 do not deliver its event then: the attempt would wait
-        // forever (docs/protocol.md#no-access).
+        // This includes NoAuth, which ends the attempt. An `exists` would set a watch without the READ
+        // permission, but servers with the fix of CVE-2024-23944 do not deliver its event then: the attempt
+        // would wait forever (docs/protocol.md#no-access).
         Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
     };
     let event = changed(watcher).await;

@@ -239,7 +239,7 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, readers: Option<&Arc
     let starts = {
         let mut state = room.lock();
         match state.task_sleeps_until {
-            // Before the task looks at the room.
+            // This happens before the task looks at the room.
             None => {
                 state.task_sleeps_until = Some(Instant::now());
                 true
@@ -440,7 +440,8 @@ impl Task {
     /// Handles the end of the attempt.
     fn ended(&mut self, result: Option<Result<Hold, TryLockError>>) {
         self.result = None;
-        // Before a caller can leave with the grant on its way to it: its flush waits until that has come back.
+        // The ticket exists before a caller can leave with the grant on its way to it: the caller's flush
+        // waits until the grant has come back.
         let _pending = result.as_ref().and_then(|result| result.as_ref().ok()).map(Hold::ticket);
         let is_cancelled = self.room.lock().attempt.is_none();
         match result {
@@ -472,7 +473,7 @@ impl Task {
                 drop(waiting);
             }
         }
-        // Not before: a flush waits for the release of a grant that came too late.
+        // This comes last: a flush waits for the release of a grant that came too late.
         self.room.attempt_over();
     }
 
@@ -496,7 +497,7 @@ impl Task {
             (waiter.reply, Granted::new(held, session, token, how))
         };
         let admitted: Vec<_> = waiting.into_iter().map(admit).collect();
-        // Before one of them has the lock: a reader that is alone may upgrade it.
+        // This comes before one of them has the lock: a reader that is alone may upgrade it.
         drop(hold);
         for (reply, granted) in admitted {
             // If the caller has left, the drop releases it.

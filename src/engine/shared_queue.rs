@@ -48,7 +48,7 @@ impl SharedQueue {
 
 impl fmt::Debug for SharedQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without its attempts, of which there may be thousands.
+        // This omits its attempts, of which there may be thousands.
         f.debug_struct("SharedQueue").finish_non_exhaustive()
     }
 }

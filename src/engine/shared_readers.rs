@@ -309,7 +309,7 @@ impl InRoom for SharedNode {
         let (is_alone, anchor) = {
             let mut state = self.lock();
             let is_alone = state.readers.take_out(hold);
-            // Of a reader that has left, the node is the anchor's still.
+            // The node of a reader that has left still belongs to the anchor.
             (is_alone, if state.readers.is_open() { None } else { state.anchor.take() })
         };
         if let Some(anchor) = anchor {
@@ -328,7 +328,7 @@ impl fmt::Debug for SharedReaders {
 
 impl fmt::Debug for SharedNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without its readers, of whom there may be thousands.
+        // This omits its readers, of whom there may be thousands.
         f.debug_struct("SharedNode").finish_non_exhaustive()
     }
 }

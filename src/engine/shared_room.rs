@@ -195,7 +195,7 @@ impl SharedRoom {
                     Kept::Granted => {
                         let (Some(KeptHold { held, .. }), Some(session)) = (state.kept.take(), session)
                         else {
-                            // Not expected: it is kept by a hold of a session.
+                            // This is not expected: it is kept by a hold of a session.
                             return Err(otherwise(&mut state));
                         };
                         state.grants += 1;
@@ -233,8 +233,8 @@ impl SharedRoom {
         match self.take_kept_or(location, look) {
             Ok(granted) => Tried::Granted(granted),
             Err((_, true)) => Tried::Held,
-            // Also if it has been released since. A lost hold blocks no other, even if its loss is not
-            // recorded yet.
+            // This applies even if it has been released since. A lost hold blocks no other, even if its loss
+            // is not recorded yet.
             Err((Some(holder), _)) if holder.held.lost().is_none() => Tried::Held,
             Err(_) => Tried::Asks,
         }
@@ -371,7 +371,7 @@ impl SharedRoom {
             (old, kept, watched || state.room.wants_attempt())
         };
         if old.is_some() {
-            // Also of a caller that never had it.
+            // This includes a caller that never had it.
             contain_panic(|| {
                 self.holders.send_replace(());
             });
@@ -439,7 +439,8 @@ impl InRoom for SharedRoom {
                 }
                 match next {
                     Next::To(..) => state.grants += 1,
-                    // Under the mutex: the next to arrive must find it. The session is told below.
+                    // This happens under the mutex: the next caller to arrive must find it. The session is
+                    // notified below.
                     Next::Keep => {
                         let held = held.unregistered_heir(session, number, deletion.place.take(), None);
                         kept = Some(Arc::clone(&held));
@@ -465,7 +466,7 @@ impl InRoom for SharedRoom {
             let (at, waiter) = match next {
                 Next::To(at, waiter) => (at, waiter),
                 Next::Keep => {
-                    // Before the earlier one is let go.
+                    // This comes before the earlier one is released.
                     if let Some(kept) = &kept {
                         kept.register(session);
                     }
@@ -535,7 +536,7 @@ impl InRoom for SharedRoom {
 
 impl fmt::Debug for SharedRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without its callers, of whom there may be thousands.
+        // This omits its callers, of whom there may be thousands.
         f.debug_struct("SharedRoom").finish_non_exhaustive()
     }
 }

@@ -63,7 +63,7 @@ impl Operation {
 
 /// Returns how many bytes the check of a hold's node has.
 pub(crate) fn check_bytes(hold: &Hold) -> usize {
-    // With its slash and the header of the operation.
+    // This counts the slash and the header of the operation.
     hold.directory().server().len() + hold.node().len() + 30
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn check_bytes(hold: &Hold) -> usize {
 /// being closed, and a caller that leaves must not keep the outcome from being known.
 pub(crate) async fn transact(holds: &[&Hold], operations: Vec<Operation>) -> Result<(), TransactionError> {
     let Some(first) = holds.first() else {
-        // Not expected: a guard has a hold.
+        // This is not expected: a guard has a hold.
         return Err(TransactionError::Lost(Lost { path: "".into(), reason: LostReason::Closed }));
     };
     // Locks of an earlier session are lost, so the others all belong to one session.
@@ -204,7 +204,7 @@ async fn commit(
                     let path = operation.path().user().to_owned();
                     Err(TransactionError::Rejected { index, path, source: cause(source) })
                 }
-                // Not expected: the error is of none of the operations.
+                // This is not expected: the error belongs to none of the operations.
                 (None, None) => Err(unknown(first, source)),
             }
         }

@@ -114,7 +114,7 @@ pub struct Contention {
 
 impl fmt::Display for Contention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Of a hold of this client its line says more.
+        // For a hold of this client, the line that acquired it says more.
         let other = self.held_by.as_ref().filter(|held_by| self.holder.is_none() || !held_by.is_mine());
         let mut text = Vec::new();
         if let Some(other) = other {

@@ -212,7 +212,8 @@ impl Conversion {
                 let phase = self.phase.clone();
                 self.failed(failure, |conversion, refused| match phase {
                     _ if !conversion.uncertain => ConvertStep::Finish(Converted::Kept(refused)),
-                    // Not answered at first, and refused when repeated: whether it happened is unknown.
+                    // The request was not answered at first, and refused when repeated: whether it happened
+                    // is unknown.
                     ConversionPhase::Downgrade => conversion.stuck(),
                     _ => conversion.go_on(ConversionPhase::Retreat(refused)),
                 })

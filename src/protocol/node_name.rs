@@ -101,7 +101,7 @@ impl Naming {
     /// Returns the name for a sequential create. The id belongs to this one request
     /// (docs/protocol.md#one-id-per-create).
     pub(crate) fn prefix(self, id: &str, kind: Kind) -> String {
-        // Of a read-write lock read nodes only.
+        // A read-write lock marks read nodes only.
         let is_marked = self.sticky && (self.family, kind) != (Family::ReadWrite, Kind::Exclusive);
         let (marker, mark) = (self.marker(kind), if is_marked { self.mark() } else { "" });
         match self.dialect {
@@ -120,7 +120,7 @@ impl Naming {
 
     /// Returns whether the name is marked as that of a node that a client may keep without holding the lock.
     pub(crate) fn may_be_kept(self, name: &str) -> bool {
-        // Not a write node, whose name may contain the id of a read node that was marked.
+        // A write node does not count: its name may contain the id of a read node that was marked.
         let kind = match self.family {
             Family::Exclusive | Family::Latch => Kind::Exclusive,
             Family::ReadWrite => Kind::Shared,

@@ -81,7 +81,7 @@ pub(super) async fn hand_over(
     name: &str,
 ) -> Result<HandOver, ReleaseError> {
     let slot = session.windows().releases.slot().await;
-    // Only now: the next attempt may give up while this waits for a slot.
+    // This comes only now: the next attempt may give up while this waits for a slot.
     let own = directory.child(name);
     let Some(next) = session.heir(&own) else { return Ok(HandOver::NotDone) };
     let heir = directory.child(&next);

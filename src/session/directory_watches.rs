@@ -62,7 +62,7 @@ impl Set {
     fn is_over(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let happened = self.event.as_mut().poll(&mut context).is_ready();
-        // Also if it was lost and made again in between, which are two changes.
+        // This includes a connection that was lost and replaced in between, which are two changes.
         let interrupted = pin!(self.states.changed()).poll(&mut context).is_ready();
         happened || interrupted
     }
@@ -159,7 +159,7 @@ impl DirectoryWatch {
             }
             mem::take(&mut *state)
         };
-        // Not under the mutex. Takes the watch from the servers.
+        // Dropping it outside of the mutex removes the watch from the servers.
         drop(idle);
     }
 

@@ -47,8 +47,8 @@ pub(crate) async fn run(session: Arc<Session>) {
         let kept = session.release_overdue();
         // An error is impossible: the session, which has the sender, lives.
         let news = live_nodes.has_changed().unwrap_or(false);
-        // Also for a lock whose node is known to be gone, until it is lost: other writes may renew the lease, but only
-        // a heartbeat checks the node.
+        // A lock whose node is known to be gone counts until it is lost: other writes may renew the lease,
+        // but only a heartbeat checks the node.
         let has_nodes = *live_nodes.borrow_and_update() > 0 || session.has_active_holds();
         // The nodes of a busy client come and go thousands of times a second. They do not wake this task: while
         // there are any, or were since the last look, it looks by the clock, early enough for the heartbeat of

@@ -98,7 +98,7 @@ impl Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        // Of a hold that was not released, which is not expected, this is the last word.
+        // If a hold was not released, which is not expected, this is the last report of it.
         self.not_granted("cancelled");
     }
 }

@@ -33,7 +33,7 @@ impl SessionLease {
             timeout,
             last_renewal: Latest::default(),
             connected: AtomicBool::new(true),
-            // Not valid before the first renewal.
+            // The lease is not valid before the first renewal.
             told: watch::Sender::new(false),
         }
     }
@@ -59,7 +59,7 @@ impl SessionLease {
     /// Renews the lease by a refused write, if the leader decided the refusal and committed it like any other
     /// transaction, and not the connected server or the client library alone.
     pub(crate) fn renewed_by_refusal(&self, sent: Moment, error: &zk::Error) {
-        // Not NoAuth, which the connected server may decide by itself (`enableEagerACLCheck`).
+        // NoAuth does not count, since the connected server may decide it by itself (`enableEagerACLCheck`).
         if matches!(
             error,
             zk::Error::NoNode

@@ -125,8 +125,8 @@ impl Leases {
                 sleep = sleep.min(told.unwrap_or_default());
             }
             self.lock().wakes_at = Some(clock::now().plus(sleep));
-            // Not when another session has its first hold: of sessions that take turns with a lock, each grant
-            // would wake this thread, to forget the session that has just released it.
+            // The thread does not wake when another session has its first hold: if sessions take turns with a
+            // lock, each grant would wake it, only to forget the session that has just released the lock.
             forget = tokio::time::timeout(sleep, self.wait_for_more(additions)).await.is_err();
             self.lock().wakes_at = None;
         }
@@ -156,7 +156,8 @@ impl Leases {
         // All are returned, whether a lock is held or not: this may be the last reference to a session,
         // which must not be dropped under the mutex.
         let mut sessions = Vec::new();
-        // Under the mutex: a thread that adds the first hold of a session calls `arm` after that.
+        // This happens under the mutex: a thread that adds the first hold of a session calls `arm` after
+        // that.
         armed.sessions.retain(|session| {
             let Some(session) = session.upgrade() else { return false };
             let watched = !forget || session.is_watched();

@@ -81,8 +81,8 @@ pub(super) async fn ask_before(
             // The receiver is gone if the lookup of the name took too long.
             let _ = sender.send((index, answer));
         };
-        // Not `spawn_blocking`: a runtime waits for such threads when it shuts down, and panics if it can
-        // start no more.
+        // `spawn_blocking` would not do: a runtime waits for such threads when it shuts down, and panics if
+        // it can start no more.
         if let Err(error) = background::run_blocking(NAME, asking) {
             log::debug!(%error, "no thread could be started to ask a server");
         }

@@ -179,7 +179,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         servers,
         connector,
         handshake,
-        // On the wire it is a number of milliseconds in 32 bits.
+        // The wire format has a number of milliseconds in 32 bits.
         setup.session_timeout.clamp(Duration::from_millis(1), Duration::from_millis(i32::MAX as u64)),
         setup.connect_timeout,
         setup.retry,

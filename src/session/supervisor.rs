@@ -254,7 +254,7 @@ async fn run(
                 session.end(LostReason::LeaseExpired);
                 SessionEnd::Unattended
             }
-            // Also if the stop came before this session: `wait_for` looks at the value first.
+            // This also notices a stop that came before this session: `wait_for` looks at the value first.
             _ = stop.wait_for(|stop| *stop) => SessionEnd::Stopped,
         };
         match end {
@@ -322,7 +322,8 @@ async fn watch_session(shared: &Shared, session: &Session, mut connections: Conn
     loop {
         // The clock is read first: a renewal that comes between the two is not taken for an old one.
         let (now, last_renewal) = (clock::now(), session.lease().last_renewal());
-        // Also on a connect: states are merged, so that the disconnect before it may not have been seen.
+        // This is also done on a connect: states are merged, so that the disconnect before it may not have
+        // been seen.
         connections.disconnected(now, last_renewal, session.is_wanted());
         if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
             let id = session.session_id();

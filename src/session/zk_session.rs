@@ -224,7 +224,7 @@ impl Session {
     /// Tells guards, waiters and requests that the session ends.
     fn tell_end(&self, reason: LostReason) {
         if self.end_reason().is_none() {
-            // This comes first, so that no task that is notified of the end finds a guard that still reports
+            // This comes first: a task that is notified of the end must find no guard that still reports
             // `Held`.
             for lock in self.holds.active() {
                 lock.on(HoldEvent::SessionEnding(reason));

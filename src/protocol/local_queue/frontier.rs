@@ -101,7 +101,7 @@ impl Frontier {
         if !is_first {
             self.free_grants = 0;
         } else if node.kind == Kind::Shared {
-            // At once: the next reader's reply may be judged before this one is granted the lock.
+            // This is set at once: the next reader's reply may be judged before this one is granted the lock.
             self.no_writer = Some(Known { through: node.sequence, since: node.czxid });
         }
         is_first
@@ -113,7 +113,7 @@ impl Frontier {
     /// Returns whether the directory is worth a watch.
     pub(crate) fn granted(&mut self, name: &str, node: Numbered, free: bool) -> bool {
         let (since, sequence) = (node.czxid, node.sequence);
-        // Not expected: where numbers have wrapped, nothing is granted.
+        // This is not expected: if numbers have wrapped, nothing is granted.
         let Some(before) = sequence.checked_sub(1).filter(|_| sequence >= 0) else { return false };
         let known = if node.kind == Kind::Exclusive { self.no_contender } else { self.no_writer };
         // The notification of the previous node's end may be late.

@@ -61,7 +61,7 @@ impl World<'_> {
         };
         let limit = self.clients[self.callers[i].client].places[&number].2;
         let question = self.question();
-        // Before the answer, which may be on its way at once.
+        // This is set before the answer, which may be on its way at once.
         self.callers[i].doing = Doing::ForPlace(question);
         let newcomer = Newcomer { number, limit, kind, again, wish };
         match self.queue(self.callers[i].client, |queue, _| queue.arrive(newcomer, (i, question))) {
@@ -156,7 +156,7 @@ impl World<'_> {
                 if self.converts_next(i) {
                     self.convert(i, name);
                 } else {
-                    // Not if it was lost, or if the outcome of a write is unknown.
+                    // The lock is not handed over if it was lost, or if the outcome of a write is unknown.
                     let hand_over = self.in_memory() && !self.choices.chance(36);
                     self.release(i, name, hand_over);
                 }

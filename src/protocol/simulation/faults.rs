@@ -64,7 +64,7 @@ impl World<'_> {
         let missing = self.directory.missing;
         let watch = &mut self.clients[c].watch;
         match watch {
-            // Not answered, or interrupted.
+            // The watch was not answered, or was interrupted.
             Watch::Asked | Watch::Set { .. } if self.choices.chance(8) => *watch = Watch::None,
             Watch::Asked if missing => *watch = Watch::None,
             Watch::Asked => {
