@@ -1090,7 +1090,7 @@ impl ClientBuilder {
     /// assert_eq!(client.state(), ConnectionState::Connecting);
     ///
     /// # server.restart()?;
-    /// // They are now. For those who want to wait for that, at most for a minute:
+    /// // They are now. To wait for that, at most for a minute:
     /// let mut states = client.watch_state();
     /// let connected = states.wait_for(|state| *state == ConnectionState::Connected);
     /// tokio::time::timeout(Duration::from_secs(60), connected).await?.ok_or("closed")?;

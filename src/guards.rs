@@ -29,9 +29,14 @@ use crate::transaction::{NodeData, Transaction};
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use zookeeper_recipes::{Guard, InterProcessMutex, InterProcessSemaphore};
 ///
-/// /// The locks that a worker must hold while it works. async fn work(needed: Vec<Box<dyn Guard>>) ->
-/// Result<(), Box<dyn std::error::Error>> { assert!(needed.iter().all(|guard| guard.is_held())); for guard in
-/// needed { guard.release().await?; } Ok(()) }
+/// /// The locks that a worker must hold while it works.
+/// async fn work(needed: Vec<Box<dyn Guard>>) -> Result<(), Box<dyn std::error::Error>> {
+///     assert!(needed.iter().all(|guard| guard.is_held()));
+///     for guard in needed {
+///         guard.release().await?;
+///     }
+///     Ok(())
+/// }
 ///
 /// let gpu = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?.try_acquire().await?;
 /// let model = InterProcessMutex::new(&client, "/models/prices")?.lock().await?;

@@ -196,8 +196,10 @@ impl<'a> Transaction<'a> {
     /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
     /// guard
     ///     .transaction()
-    ///     .check("/prices", 0) // the prices have not changed since they were read .set_data("/orders/4711",
-    ///     b"priced", 0) .commit() .await?;
+    ///     .check("/prices", 0) // the prices have not changed since they were read
+    ///     .set_data("/orders/4711", b"priced", 0)
+    ///     .commit()
+    ///     .await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -211,7 +211,7 @@ impl Held {
     }
 
     /// Takes the node back from a hold that its caller has never had. Returns how the node is to be deleted,
-    /// unless it is gone; the session has to be told by [`let_go`](Self::let_go).
+    /// unless it is gone; the caller must notify the session by [`let_go`](Self::let_go).
     pub(super) fn take_back(&self) -> Option<Deletion<Arc<Place>>> {
         self.change(self.release_event()).delete
     }
@@ -497,8 +497,8 @@ impl Held {
     /// Applies an event to the state, and carries out its effects. Their order matters:
     /// 1. The state changes, which every other part reads. In a room the next one has the node from here on, so
     ///    that the session is never without a lock in between.
-    /// 2. The session is told: it must not check a node that is about to be deleted, and must keep the node
-    ///    of a lost lock even if a later step fails.
+    /// 2. The session is notified: it must not check a node that is about to be deleted, and must keep the
+    ///    node of a lost lock even if a later step fails.
     /// 3. Tasks that wait for the loss are woken. Their wakers are code of other executors, which may panic
     ///    or call back; the steps before are complete by then.
     /// 4. Nodes and places are released, which lets other contenders in: the holder was notified before.

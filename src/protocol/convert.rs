@@ -143,8 +143,8 @@ enum ConversionPhase {
     Judge,
     /// The new node is deleted again.
     Retreat(NotConverted),
-    /// No other reader can hold the lock: read when the new node was created, if that is not known, and when
-    /// the `next` one that waits for it was.
+    /// No other reader can hold the lock. Read when the new node was created, if that is not known, and when
+    /// the `next` node, which waits for it, was created.
     Weigh {
         queue: Arc<Queue>,
         next: usize,

@@ -6,9 +6,9 @@
 //!
 //! - no number is handed out twice (docs/protocol.md#counter-ids);
 //! - a change that was reported as made was made once, on the value that was there, whatever comes through
-//!   later; one that was reported as not made never is; one of unknown outcome was made at most once
-//!   (docs/protocol.md#counter-writes);
-//! - what was compared, or found to exist, was there at some moment during the call;
+//!   later; a change that was reported as not made never is; a change of unknown outcome was made at most
+//!   once (docs/protocol.md#counter-writes);
+//! - a value that was compared, or found to exist, existed at some moment during the call;
 //! - every change ends.
 
 use std::collections::BTreeSet;

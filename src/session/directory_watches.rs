@@ -127,8 +127,8 @@ impl DirectoryWatch {
         drop(before);
     }
 
-    /// Returns when the directory was created, if it is watched in this session: it exists since, as far as the
-    /// server had told when it sent its last answer.
+    /// Returns when the directory was created, if it is watched in this session: it has existed since then,
+    /// according to the server's last answer.
     pub(crate) fn created(&self, session: u64) -> Option<i64> {
         let over = {
             let mut state = self.lock();

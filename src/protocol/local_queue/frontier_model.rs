@@ -5,8 +5,8 @@
 //! here. The nodes of a client may overlap. A client's requests are carried out in order, and it handles
 //! events and answers in the order in which the servers sent them, each as late as it likes. In every state
 //! that can be reached, checks that no contender holds the lock together with a writer, and at each grant
-//! without a list that no node is before the new one that it would have to wait for
-//! (docs/protocol.md#succession, docs/protocol.md#directory-watch).
+//! without a list that no node that would block the new one is before it (docs/protocol.md#succession,
+//! docs/protocol.md#directory-watch).
 
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
