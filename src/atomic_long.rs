@@ -132,8 +132,8 @@ impl DistributedAtomicLong {
     /// Returns the value, which is 0 if the counter does not exist.
     ///
     /// A read is answered by the server that the client is connected to, which may lag behind the others: the
-    /// value is never older than what this client has seen or written in its session, but another process may
-    /// have changed it since.
+    /// value is never older than the last one that this client has seen or written in its session, but
+    /// another process may have changed it since.
     ///
     /// # Errors
     /// [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if another node is at the path.

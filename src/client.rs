@@ -613,7 +613,7 @@ impl Client {
         block_on(self.drain(timeout))
     }
 
-    /// Returns what all handles of a lock of this recipe at `path` share.
+    /// Returns the state that all handles of a lock of this recipe at `path` share.
     pub(crate) fn path_lock(
         &self,
         path: &str,
@@ -666,7 +666,7 @@ impl ClientBuilder {
     ///
     /// The default is 30 s (Curator's is 60 s). The servers move it into their limits, by default 2 to 20 of
     /// their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s. [`Client::session_timeout`]
-    /// returns what they granted.
+    /// returns the granted one.
     ///
     /// With a longer timeout, others wait longer for a holder that crashed; a shorter one loses locks in
     /// shorter outages. With a granted timeout of T:

@@ -17,9 +17,8 @@ use crate::token::{FencingToken, ReadToken, Token};
 /// So a former writer is refused once a later writer or reader has been seen, and a former reader once a
 /// later writer has. Equal tokens pass: a holder may read and write several times.
 ///
-/// **Check the token before a read, too**, if what is written later depends on it. Otherwise a former holder
-/// that continues after the present one has read, and before it writes, is let in, and its write is
-/// overwritten.
+/// **Check the token before a read, too**, if a later write depends on it. Otherwise a former holder that
+/// continues after the present one has read, and before it writes, is let in, and its write is overwritten.
 ///
 /// # Examples
 /// ```

@@ -251,9 +251,9 @@ impl GroupWatch {
     /// Waits until a member has come or gone since the last call, and returns the members; the first call
     /// returns them at once.
     ///
-    /// Nothing is lost between two calls: what changed then ends the next call at once, however much it was.
-    /// A member that has left and come back, as after the end of its session, is a change. New data of a
-    /// member are not a change, but are returned with the next one. The watch goes on over the sessions of
+    /// Nothing is lost between two calls: a change in between ends the next call at once, however many there
+    /// were. A member that has left and come back, as after the end of its session, is a change. New data of
+    /// a member are not a change, but are returned with the next one. The watch goes on over the sessions of
     /// the client.
     ///
     /// A call costs two lists, and a read for each member, and a `sync` if
@@ -264,7 +264,7 @@ impl GroupWatch {
     /// policy allows: call it again. See [`PersistentNodeError`] for the other variants.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the next call returns what this one would have.
+    /// If the future is dropped, the next call returns the result that this one would have returned.
     pub async fn changed(&mut self) -> Result<BTreeMap<String, Vec<u8>>, PersistentNodeError> {
         let members = self.group.changed(self.known).await?;
         self.known = Some(members.known);

@@ -25,8 +25,8 @@ use crate::transaction::{NodeData, Transaction, get_data_in};
 /// One participant of all processes leads at a time, for one *term* after the other. A latch stays in the
 /// election by itself: it joins when it is started, and joins again when its session has ended, when its node
 /// was deleted, and when the servers were away. There is no thread and no listener to look after.
-/// [`leadership`](Self::leadership) waits for a term, [`watch_state`](Self::watch_state) shows what comes of
-/// it. To run one thing while leading, [`LeaderSelector::lead`](crate::LeaderSelector::lead) is simpler.
+/// [`leadership`](Self::leadership) waits for a term, [`watch_state`](Self::watch_state) shows every change.
+/// To run one thing while leading, [`LeaderSelector::lead`](crate::LeaderSelector::lead) is simpler.
 ///
 /// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same election:
 /// each participant has a node in the directory of the election, with its id as data, and the one with the
@@ -148,7 +148,7 @@ impl LeaderLatch {
     /// # Errors
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the latch was closed or dropped, or the client was
     ///   closed.
-    /// - Otherwise what the servers refuse this participant: see [`AcquireError`]. None is worth a retry.
+    /// - Another error if the servers refuse this participant: see [`AcquireError`]. None is worth a retry.
     ///
     /// # Cancel safety
     /// It only waits. The participant stays in the election.
@@ -206,7 +206,7 @@ impl LeaderLatch {
         self.member.term().is_some()
     }
 
-    /// Returns what this participant is in the election, by the clock.
+    /// Returns the state of this participant in the election, by the clock.
     #[must_use]
     #[doc(alias = "getState")]
     pub fn state(&self) -> LeadershipState {
@@ -339,8 +339,8 @@ crate::shown::debug_as_path!(LeaderLatch);
 
 /// Builder of a [`LeaderLatch`].
 ///
-/// All latches of one client for one path share its options: the first one decides, and what a later one
-/// leaves unset it takes over.
+/// All latches of one client for one path share its options: the first one decides, and a later one inherits
+/// the options that it leaves unset.
 ///
 /// # Examples
 /// With every option:
@@ -436,7 +436,7 @@ impl LeaderLatchBuilder {
 ///
 /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
 /// let leadership = latch.leadership().await?;
-/// let done = leadership.while_held(async { 42 /* what only the leader does */ }).await?;
+/// let done = leadership.while_held(async { 42 /* work of the leader alone */ }).await?;
 /// // For data in ZooKeeper: the servers refuse it once another may lead.
 /// leadership.transaction().set_data("/scheduler/next", b"07:00", NodeVersion::Any).commit().await?;
 ///
@@ -543,7 +543,7 @@ impl Leadership {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let latch = zookeeper_recipes::LeaderLatch::start(&client, "/scheduler/leader")?;
     /// let leadership = latch.leadership().await?;
-    /// let done = leadership.while_held(async { 42 /* what only the leader does */ }).await?;
+    /// let done = leadership.while_held(async { 42 /* work of the leader alone */ }).await?;
     /// # assert_eq!(done, 42);
     /// # Ok(())
     /// # }

@@ -162,12 +162,12 @@ impl LeaderSelector {
     /// it again, in a loop: others lead in between.
     ///
     /// # Errors
-    /// [`AcquireError`] if the servers refuse what this participant needs, or the client is closed.
+    /// [`AcquireError`] if the servers refuse a request of this participant, or the client is closed.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the work is dropped, and then the participant leaves: what it has at the
-    /// servers is deleted in the background, which [`Client::flush`](crate::Client::flush) waits for. Do not
-    /// keep the future without polling it: a participant that is not polled may be the leader.
+    /// If the future is dropped, the work is dropped, and then the participant leaves: its node at the
+    /// servers is deleted in the background, and [`Client::flush`](crate::Client::flush) waits for that. Do
+    /// not keep the future without polling it: a participant that is not polled may be the leader.
     ///
     /// # Examples
     /// ```
@@ -331,8 +331,8 @@ crate::shown::debug_as_path!(LeaderSelector);
 /// Builder of a [`LeaderSelector`].
 ///
 /// All handles of one client for one path share its options, those of an
-/// [`InterProcessMutex`](crate::InterProcessMutex) too: the first one decides, and what a later one leaves
-/// unset it takes over.
+/// [`InterProcessMutex`](crate::InterProcessMutex) too: the first one decides, and a later one inherits the
+/// options that it leaves unset.
 ///
 /// # Examples
 /// With every option:

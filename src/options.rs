@@ -4,7 +4,7 @@ use std::fmt;
 
 use base64ct::{Base64, Encoding};
 
-/// An entry of an ACL: what some users may do with the nodes that a recipe creates.
+/// An entry of an ACL: the permissions of some users for the nodes that a recipe creates.
 ///
 /// The default is [`Acl::open`], as in Curator: anyone may do anything. All processes that share a lock need
 /// CREATE, DELETE and READ on its directory, and READ on each other's nodes: a waiter watches its

@@ -58,7 +58,7 @@ pub struct LockPath {
     /// or a [subdirectory](Self::subdirectory) of that.
     server: Arc<str>,
     namespace: usize,
-    /// The length of what is behind the user's path.
+    /// The length of the part behind the user's path.
     subdirectory: usize,
 }
 

@@ -18,8 +18,8 @@ use crate::session::waker;
 use crate::shown::Quoted;
 use crate::state_watch::StateWatch;
 
-/// An ephemeral node that is there again after the end of its session, or a deletion by hand: what a service
-/// registers itself with.
+/// An ephemeral node that is re-created after the end of its session, or a deletion by hand. A service
+/// registers itself with it.
 ///
 /// It is Curator's class of that name, with ephemeral nodes. It is created in the background as soon as there
 /// is a session, and again in each next session, with the data that were [set](Self::set_data) last. The client

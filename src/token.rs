@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::shown::{Quoted, Short};
 
-/// The error of parsing a token: the text is not what a token prints.
+/// The error of parsing a token: the text is not the output of a token.
 ///
 /// # Examples
 /// ```
@@ -181,7 +181,7 @@ macro_rules! token {
         impl FromStr for $token {
             type Err = ParseTokenError;
 
-            /// Parses what [`Display`](fmt::Display) prints: the two numbers with a `-` in between.
+            /// Parses the output of [`Display`](fmt::Display): the two numbers with a `-` in between.
             ///
             /// # Errors
             /// [`ParseTokenError`] if the text is anything else.
@@ -217,7 +217,7 @@ token! {
     /// numbers. The tokens of readers have a separate type, [`ReadToken`].
     ///
     /// Compare only tokens of the same lock in the same ensemble. An ensemble that was rebuilt or restored
-    /// from an older snapshot starts with smaller zxids: reset what the resource remembers.
+    /// from an older snapshot starts with smaller zxids: reset the tokens that the resource remembers.
     ///
     /// # Storing a token
     /// As two 64-bit numbers (`(i64, i64)`), which SQL compares as a row value, or as 16 bytes that sort
@@ -325,7 +325,7 @@ token! {
 
 /// The fencing token of a guard whose kind is known only at run time ([`AnyGuard`](crate::AnyGuard)).
 ///
-/// It has no order: what a token is compared with depends on its kind
+/// It has no order: which token it is compared with depends on its kind
 /// ([`FenceGate::admit`](crate::FenceGate::admit)). As text it has its kind before the numbers: `write-9-0`
 /// or `read-9-0`.
 ///
@@ -412,7 +412,7 @@ const READ: &str = "read-";
 impl FromStr for Token {
     type Err = ParseTokenError;
 
-    /// Parses what [`Display`](fmt::Display) prints: `write-` or `read-`, and the numbers.
+    /// Parses the output of [`Display`](fmt::Display): `write-` or `read-`, and the numbers.
     ///
     /// # Errors
     /// [`ParseTokenError`] if the text is anything else.

@@ -285,8 +285,8 @@ impl<'a> Transaction<'a> {
 /// The version of a node that a write of a [`Transaction`] requires.
 ///
 /// ZooKeeper counts the changes of each node's data, and returns the number as the `version` of the node's
-/// stat. An `i32` converts into it, so what a ZooKeeper client has returned can be passed as it is, and so
-/// does an `Option<i32>`, as `zookeeper-client` takes it.
+/// stat. An `i32` converts into it, so the version that a ZooKeeper client returned can be passed as it is,
+/// and so does an `Option<i32>`, which `zookeeper-client` takes.
 ///
 /// ```
 /// use zookeeper_recipes::NodeVersion;

@@ -63,7 +63,7 @@ async fn list(path_lock: &Arc<PathLock>, session: &Arc<Session>) -> bool {
     true
 }
 
-/// Notes what a read of the node `name` has returned.
+/// Records the result of a read of the node `name`.
 pub(super) fn know(path_lock: &PathLock, session: &Session, name: &str, (data, stat): &(Vec<u8>, zk::Stat)) {
     if let Some(contender) = first_contender(path_lock, session, name, (data, stat)) {
         path_lock.first_seen().know(contender);

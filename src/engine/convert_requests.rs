@@ -1,4 +1,4 @@
-//! The requests of a [`Conversion`](crate::protocol::convert::Conversion), and what their answers mean to it.
+//! The requests of a [`Conversion`](crate::protocol::convert::Conversion), and the meaning of their answers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Reads and changes a counter; what to do next is decided in [`protocol::counter`](crate::protocol::counter).
+//! Reads and changes a counter; the next step is decided in [`protocol::counter`](crate::protocol::counter).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

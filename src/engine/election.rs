@@ -57,7 +57,8 @@ pub enum LeadershipState {
     /// It leads, in the term with this token, and no server has confirmed the session lately: the leadership
     /// may be lost soon. Begin nothing new.
     Suspended(FencingToken),
-    /// It has left the election: it was closed, its client was closed, or the servers refuse what it needs.
+    /// It has left the election: it was closed, its client was closed, or the servers refuse a request that
+    /// it needs.
     Closed,
 }
 

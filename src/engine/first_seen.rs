@@ -1,5 +1,5 @@
-//! Who is first in a lock's queue, as its errors say it. The attempts of a path lock share what is known of that
-//! node, so that it costs them a request once, or none (docs/protocol.md#held-by).
+//! Who is first in a lock's queue, as its errors say it. The attempts of a path lock share their knowledge of
+//! that node, so that it costs them a request once, or none (docs/protocol.md#held-by).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::contender::Contender;
 use crate::protocol::queue::Queue;
 
-/// How long what was read counts, for an error that is made by then: longer than a call asks before its deadline.
+/// How long a read result is valid for an error: longer than a call asks before its deadline.
 const COUNTS_FOR: Duration = Duration::from_millis(500);
 
 /// How long it is between two reads before deadlines: thousands of calls may end one after the other.
@@ -56,7 +56,7 @@ impl FirstSeen {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a list shows. Returns the name of the first node if nothing is known of it.
+    /// Records a list. Returns the name of the first node if nothing is known of it.
     pub(super) fn saw(&self, queue: &Queue) -> Option<Arc<str>> {
         let (name, _) = queue.holders().next()?;
         let mut seen = self.lock();
@@ -79,8 +79,8 @@ impl FirstSeen {
         drop(old);
     }
 
-    /// Notes what a read of a node has returned that has set a watch, if the node is the first. It exists until
-    /// the result is dropped.
+    /// Records the result of a read that has set a watch, if its node is the first. It exists until the
+    /// result is dropped.
     pub(super) fn watched(&self, contender: Contender) -> Option<Watched<'_>> {
         let name: Arc<str> = contender.node().name().into();
         let mut seen = self.lock();

@@ -72,8 +72,8 @@ impl Group {
                 let watching = session.watch(self.directory.server(), WatchUse::Node);
                 let id = session.session_id();
                 if known.is_some_and(|known| known.session != id) {
-                    // A session is not shown what is older than it has seen. The next one may be, by a server that
-                    // lags behind.
+                    // A server shows a session nothing older than it has seen. The next one may be, by a
+                    // server that lags behind.
                     handle.sync(self.directory.server()).await?;
                 }
                 let (names, as_of, watcher) = self.list(&handle, watching.is_some()).await?;

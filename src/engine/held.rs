@@ -1,5 +1,5 @@
-//! One held lock, shared by its guards, its session and its conversions. Carries out what its
-//! [state](crate::protocol::hold) decides.
+//! One held lock, shared by its guards, its session and its conversions. Carries out the decisions of its
+//! [state](crate::protocol::hold).
 
 use std::any::Any;
 use std::fmt;
@@ -39,7 +39,7 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
     fn over(&self, number: u64, how: Over);
 
     /// Returns whether several holds have one node, so that it is deleted with the last of them, whatever became
-    /// of it. They leave it by what ends them, each once.
+    /// of it. Each leaves it once, by the event that ends it.
     fn is_shared(&self) -> bool {
         false
     }
@@ -88,8 +88,8 @@ pub(crate) struct Held {
     revocation_requested: AtomicBool,
     /// Whether its caller has it; before that it is granted, and may be lost unseen.
     had: AtomicBool,
-    /// Unset if its node is deleted when it is released. Kept, so that what ends it comes to the record of who is
-    /// inside its node, whatever became of the handles.
+    /// Unset if its node is deleted when it is released. This is kept, so that the event that ends the hold
+    /// reaches the record of the readers inside its node, even if the handles are gone.
     room: OnceLock<Arc<dyn InRoom>>,
     /// The other holds of the same value.
     bound: Bound,

@@ -32,8 +32,8 @@ fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, Hold
     found
 }
 
-/// Returns what the guards of this client hold, by the clock, in the order of the paths; also what is
-/// granted, and not taken yet.
+/// Returns the holds of this client's guards, by the clock, in the order of the paths, including grants that
+/// are not taken yet.
 pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
     let mut all: Vec<_> = holders(registry, None)
         .iter()
@@ -79,7 +79,7 @@ pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&st
 }
 
 /// Has this client grant no lock any more (docs/protocol.md#drain), and waits until its guards have released
-/// theirs, for at most `timeout`. Returns what is still held then.
+/// theirs, for at most `timeout`. Returns the holds that remain then.
 pub(crate) async fn drain(core: &Arc<Core>, registry: &Arc<PathLocks>, timeout: Duration) -> Vec<Holding> {
     core.begin_drain();
     // Its timer is the session's, of which the caller may have none. `None` means that the client has ended,

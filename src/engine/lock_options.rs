@@ -1,4 +1,4 @@
-//! The options of a lock: what a handle asks for, and what all handles of a path share.
+//! The options of a lock: those a handle requests, and those all handles of a path share.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -233,9 +233,10 @@ pub(super) fn in_the_way(
     }
 }
 
-/// Returns what a try would have to wait for, before it creates a node. The connected server may lag behind,
-/// so live contenders count only in a list that was sent right behind a `sync` (docs/protocol.md#try-lock).
-/// After an error the result is `Nothing`, and the create that follows reports it.
+/// Returns the contenders that a try would have to wait for, before it creates a node. The connected server
+/// may lag behind, so live contenders count only in a list that was sent right behind a `sync`
+/// (docs/protocol.md#try-lock). After an error the result is `Nothing`, and the create that follows reports
+/// it.
 pub(crate) async fn look_before_try(
     path_lock: &Arc<PathLock>,
     session: &Arc<Session>,

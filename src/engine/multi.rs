@@ -145,8 +145,8 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
     result.unwrap_or_else(|| Err(members.closed()))
 }
 
-/// Has the log say it if the call waits for a member that its own client holds, as that of a single lock does. The
-/// call keeps what this returns for as long as it waits.
+/// Has the log say it if the call waits for a member that its own client holds, as that of a single lock
+/// does. The call keeps the returned value for as long as it waits.
 pub(crate) fn watch_self_wait(members: &Members, ask: &Ask) -> Vec<Arc<()>> {
     let watch = |member: &Member| self_wait::watch(&member.path_lock, &Ask { kind: member.kind, ..*ask });
     members.in_order.iter().filter_map(watch).collect()
@@ -288,7 +288,7 @@ impl Acquisition {
         }
     }
 
-    /// Returns what to ask of a member: within the deadline of the whole call.
+    /// Returns the request for a member: within the deadline of the whole call.
     fn ask_for(&self, index: usize, member: &Member) -> Ask {
         let budget = match (self.ask.budget, self.ends) {
             (Budget::Try { .. }, Some(ends)) => {

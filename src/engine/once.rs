@@ -221,7 +221,7 @@ impl Records {
     }
 }
 
-/// Returns whether a deletion was refused for what its node is, so that others need not be.
+/// Returns whether a deletion was refused because of this one node, so that deletions of others may succeed.
 fn is_of_one_node(why: &Cause) -> bool {
     matches!(why.downcast_ref(), Some(zk::Error::NoNode | zk::Error::NotEmpty))
 }

@@ -320,7 +320,7 @@ impl PathLock {
         self.options.recipe == Recipe::FairLock
     }
 
-    /// Returns what is known of the node that is first in the queue.
+    /// Returns the knowledge of the node that is first in the queue.
     pub(super) fn first_seen(&self) -> &FirstSeen {
         &self.first_seen
     }

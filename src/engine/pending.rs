@@ -48,7 +48,7 @@ impl Pending {
         Self { path_lock, granted: Some(granted), progress, cancel }
     }
 
-    /// Separates the wait for the result from what cancels the attempt when it is dropped.
+    /// Separates the wait for the result from the value whose drop cancels the attempt.
     pub(super) fn split(self) -> (Option<GrantReceiver>, CancelOnDrop, ProgressReceiver) {
         let Self { path_lock: _, granted, progress, cancel } = self;
         (granted, cancel, progress)

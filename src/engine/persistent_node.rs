@@ -82,7 +82,7 @@ pub(crate) struct Node {
     trouble: Mutex<Option<PersistentNodeError>>,
 }
 
-/// The orders of the handle: what is wanted, until it is dropped.
+/// The orders of the handle: the wanted node, until the handle is dropped.
 pub(crate) type Orders = watch::Receiver<Wanted>;
 
 impl Node {
@@ -383,7 +383,7 @@ impl Stay<'_> {
         self.counted.get_or_insert_with(|| session.begin_work());
     }
 
-    /// Returns what to do after a pause.
+    /// Returns the step after a pause.
     fn again(&self) -> Next {
         if self.own.is_some() { Next::Look } else { Next::Create }
     }
@@ -455,7 +455,7 @@ impl Stay<'_> {
         }
     }
 
-    /// Looks at the node, and writes what is to be in it.
+    /// Looks at the node, and writes the wanted data.
     async fn look(&mut self, wanted: &Wanted) -> Next {
         let path = self.node.path.server();
         // Counted for as long as it may be set.
@@ -553,7 +553,7 @@ impl Stay<'_> {
         }
     }
 
-    /// Returns what to do after a request that failed: the same again, later.
+    /// Returns the step after a request that failed: the same again, later.
     fn failed(&mut self, failure: &Failure) -> Next {
         self.failures = self.failures.saturating_add(1);
         match failure.kind {
@@ -568,7 +568,7 @@ impl Stay<'_> {
             }
             FailureKind::SessionGone => Next::Look,
             _ => {
-                // A refusal stays what is known of the node until the servers say something else.
+                // A refusal remains the known state of the node until the servers say something else.
                 if *self.node.state.borrow() != PersistentNodeState::Refused {
                     self.node.set_trouble(Some(self.node.error(failure.unanswered())));
                 }

@@ -1,4 +1,4 @@
-//! Reads of what a lock protects.
+//! Reads of the data that a lock protects.
 
 use std::sync::Arc;
 

@@ -112,8 +112,8 @@ fn expects_first(Seat { path_lock, session, kind, .. }: Seat<'_>) -> bool {
         && queue.directory().created(session.number()).is_some()
 }
 
-/// Returns whether a node is first, now that its create was answered. The watch of the directory is looked at
-/// after that, which is what makes the numbers comparable (docs/protocol.md#succession).
+/// Returns whether a node is first, now that its create was answered. The watch of the directory is checked
+/// after that, so that the numbers are comparable (docs/protocol.md#succession).
 fn is_first(seat: Seat<'_>, node: &OwnNode) -> bool {
     let Seat { path_lock, session, .. } = seat;
     let (Some(directory), Some(node)) =
@@ -289,7 +289,7 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
     }
 }
 
-/// Returns what the event of a watch means: a change of the node, or the end of the session.
+/// Returns the meaning of a watch's event: a change of the node, or the end of the session.
 pub(super) fn meaning(session: &Session, event: Option<zk::WatchedEvent>) -> Answer<()> {
     let error = match event {
         Some(event) => match (event.event_type, event.session_state) {

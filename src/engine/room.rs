@@ -277,7 +277,7 @@ type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The task of a room.
 struct Task {
     room: Arc<SharedRoom>,
-    /// The readers that wait in the room and share what is granted; `None` if they are handed it in turn, to write.
+    /// The readers that wait in the room and share the grant; `None` for writers, which get it in turn.
     readers: Option<Arc<SharedReaders>>,
     path_lock: Weak<PathLock>,
     /// The result of the attempt under way.
@@ -409,7 +409,7 @@ impl Task {
         (self.asked < Some(deadline)).then_some((at, deadline))
     }
 
-    /// Does what is due by now: asks who is first, and ends the waits that are over.
+    /// Does the work that is due: looks up the first contender, and ends the waits whose time has passed.
     fn due(&mut self) {
         let Some(path_lock) = self.path_lock.upgrade() else { return };
         let now = Instant::now();

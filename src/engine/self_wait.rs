@@ -11,7 +11,7 @@ use crate::session::log;
 const AFTER: Duration = Duration::from_secs(1);
 
 /// Checks a call again that waits without a deadline for a hold of the same client: if it still waits after
-/// [`AFTER`], the log names both lines, once for each lock of a client. The call keeps what this returns for
+/// [`AFTER`], the log names both lines, once for each lock of a client. The call keeps the returned value for
 /// as long as it waits.
 pub(crate) fn watch(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Arc<()>> {
     // Other callers of a client may hold permits of a semaphore at the same time. A call with a deadline

@@ -279,8 +279,8 @@ impl InRoom for SharedNode {
         (leaving != Leaving::Stays).then_some((deletion, held.number()))
     }
 
-    /// A hold leaves the node by what ends its use of it, which is the deletion that it would need, or the end of
-    /// the node; here only the anchor has something to do.
+    /// A hold leaves the node by the event that ends its use of it: the deletion that it would need, or the
+    /// end of the node. Only the anchor has something to do here.
     fn over(&self, number: u64, how: Over) {
         if how == Over::Lost && self.lock().readers.is_anchor(number) {
             self.close();

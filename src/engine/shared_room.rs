@@ -38,7 +38,7 @@ pub(super) struct State {
     pub(super) room: Room<Waiter, Instant>,
     /// `None` if it was cancelled, or there is none.
     pub(super) attempt: Option<UnderWay>,
-    /// Of an attempt that was cancelled, until the task has released what it may have been granted.
+    /// The ticket of a cancelled attempt, until the task has released its possible grant.
     left: Option<Ticket>,
     /// The hold that has the node, for messages.
     holder: Option<Holder>,

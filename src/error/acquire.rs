@@ -285,8 +285,8 @@ pub enum AcquireError {
         path: String,
     },
     /// The semaphore will not give as many permits to one call: they are more than its limit. A call that waits
-    /// ends with this too if the limit has become smaller than what it asks for when it is the first in the
-    /// queue.
+    /// ends with this too if the limit has become smaller than the requested number when it is the first in
+    /// the queue.
     #[error(
         "{asked} permits were asked for at the semaphore {path}, whose limit is {limit}",
         path = Quoted(path)

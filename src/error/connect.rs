@@ -235,7 +235,7 @@ impl Error for ServerFailures {
 #[non_exhaustive]
 pub enum ConnectError {
     /// No server gave a session within the connect timeout. The servers may be down, unreachable, or without
-    /// a quorum: the source names what was found for each.
+    /// a quorum: the source says what failed for each.
     #[error("no ZooKeeper server of {servers} gave a session within {timeout:?}", servers = Short(servers))]
     #[non_exhaustive]
     TimedOut {
@@ -346,8 +346,7 @@ impl ConnectError {
         }
     }
 
-    /// Returns the namespace if it is what cannot be used, otherwise `None`: a connection is not about one
-    /// path.
+    /// Returns the namespace if that cannot be used, otherwise `None`: a connection is not about one path.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {

@@ -1,4 +1,4 @@
-//! A request that failed: what every call that needs the servers can end with.
+//! A request that failed; every call that needs the servers can end with it.
 
 use std::fmt;
 
@@ -68,11 +68,11 @@ struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No server answered for as long as the retry policy allows, or for the time given if that is shorter. The
-    /// source is what failed last. The only kind after which the same call may succeed with nothing else
+    /// No server answered for as long as the retry policy allows, or for the time given if that is shorter.
+    /// The source is the last failure. The only kind after which the same call may succeed with nothing else
     /// changed.
     Connection,
-    /// An ACL denies this client what it needs. The message says which ACL, and what.
+    /// An ACL denies this client a permission that it needs. The message names the ACL and the permission.
     NoAuth,
     /// The servers refused the request, for a reason that a retry does not change, which the source says; or the
     /// request makes no sense, and was not sent.
@@ -80,7 +80,7 @@ pub enum ErrorKind {
     /// The servers refused the client's credentials; the client is closed.
     AuthFailed,
     /// The client was closed, or is [drained](crate::Client::drain).
-    /// Also if what was asked has ended: the latch has left its election, or a
+    /// This is also returned if the object of the call has ended: the latch has left its election, or a
     /// [`QueuedLock`](crate::QueuedLock) had already returned its guard or its error.
     Closed,
     /// The directory holds contenders of another recipe, which queue by other rules: both would be let in.
@@ -92,7 +92,7 @@ pub enum ErrorKind {
     SequenceExhausted,
     /// Another process has acquired permits of the semaphore under another limit: one of the two is wrong. Give
     /// all handles the same limit, or store the limit for all with
-    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): then what handles state does not count.
+    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): then the limits of the handles do not count.
     LimitMismatch,
     /// The node that stores the semaphore's limit contains something else than a limit: four bytes, big-endian
     /// and at least 1, as Curator's `SharedCount` writes them. Of
@@ -127,7 +127,7 @@ pub(crate) enum Purpose {
     Counter,
     /// A persistent node, or the members of a group.
     Node,
-    /// To read what a lock protects.
+    /// To read the data that a lock protects.
     Data,
     Revocation,
     /// The deletion of another contender's node.
@@ -210,7 +210,7 @@ impl Error {
         self.kind() == ErrorKind::Connection
     }
 
-    /// Returns the path of what was asked for, without the client's namespace: of the lock, the semaphore, the
+    /// Returns the path of the call's object, without the client's namespace: of the lock, the semaphore, the
     /// election, the counter, the node or the group.
     #[must_use]
     pub fn path(&self) -> &str {

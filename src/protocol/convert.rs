@@ -22,8 +22,8 @@
 //!    counter, which grows with each upgrade of the hold, puts the token above that of a reader with the same
 //!    zxid (docs/protocol.md#upgraded-token).
 //! 5. A request whose outcome is unknown is repeated with the same name until it is known. The names are not
-//!    sequential, so the repetition finds what the first request did, and as a committed write of the same
-//!    session it decides the first one too.
+//!    sequential, so the repetition finds the effect of the first request, and as a committed write of the
+//!    same session it decides the first one too.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How a counter is changed: what is asked next, and what is known about a write whose answer was lost. Pure.
+//! How a counter is changed: the next request, and the knowledge about a write whose answer was lost. Pure.
 //!
 //! Every write has the version of the data from which its value was computed, so that of all writes for one
 //! version one commits at most. A write without an answer is sent again **with the same version**: the answer
@@ -75,7 +75,7 @@ pub(crate) fn value_of(data: &[u8], ephemeral_owner: i64, children: i32) -> Resu
 /// The request to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterRequest {
-    /// Reads the node, behind a `sync` if what it shows must not be old.
+    /// Reads the node, behind a `sync` if the value must not be old.
     Read {
         sync: bool,
     },
@@ -201,7 +201,7 @@ impl Changing {
         matches!(self.change, Change::Reserve(_))
     }
 
-    /// Takes what came of the last request. Returns what to do next.
+    /// Takes the outcome of the last request. Returns the next step.
     pub(crate) fn on(&mut self, event: CounterEvent) -> CounterStep {
         match event {
             CounterEvent::Lost => {
@@ -292,7 +292,7 @@ impl Changing {
         }
     }
 
-    /// Decides what to write over what was read.
+    /// Decides the write for the value that was read.
     fn decide(&mut self, seen: Option<Seen>) -> CounterStep {
         let value = seen.map_or(0, |seen| seen.value);
         let new = match self.change {
@@ -342,14 +342,14 @@ impl Changing {
             _ if !self.in_doubt => self.next_try(),
             // Whatever became of the first write, its numbers are not handed out.
             Change::Reserve(_) => self.next_try(),
-            // As it is now: what the counter was before this call is no answer.
+            // This needs the current value: an earlier value of the counter is no answer.
             _ if exists => self.ask(CounterRequest::Read { sync: true }),
             _ => finish(CounterOutcome::Unknown),
         }
     }
 
-    /// Finds out from the node as it is now what became of a write whose answer was lost, and whose
-    /// repetition was refused.
+    /// Finds out from the current node whether a write was made whose answer was lost, and whose repetition
+    /// was refused.
     fn judge(&mut self, seen: Option<Seen>) -> CounterStep {
         if let Change::Initialize(value) = self.change {
             // The value with which it was created is not ours.
@@ -357,7 +357,7 @@ impl Changing {
             return finish(if others { CounterOutcome::Done(false) } else { CounterOutcome::Unknown });
         }
         let (Some(seen), Some(write)) = (seen, self.write) else { return self.unclear() };
-        // One write has made this version of that one: what it wrote says whether it can have been ours.
+        // A single write has made this version from that one: its value shows whether it can have been ours.
         let is_next = seen.czxid == write.czxid && seen.version == write.version.wrapping_add(1);
         if is_next && seen.value != write.value {
             return self.next_try();

@@ -192,7 +192,7 @@ impl<'a> World<'a> {
 
     fn read(&mut self, process: usize, sync: bool) -> CounterEvent {
         if self.choices.chance(20) {
-            // Another session, which knows nothing of what the last one has seen.
+            // Another session, which knows nothing of the earlier one's reads.
             self.processes[process].seen = 0;
         }
         let latest = self.latest();
@@ -202,7 +202,7 @@ impl<'a> World<'a> {
         CounterEvent::Read(self.history[at])
     }
 
-    /// Has a process send its request, and find out what came of it.
+    /// Makes a process send its request, and handle the outcome.
     fn step(&mut self, p: usize) {
         let Process { call, request, .. } = self.processes[p];
         let event = match self.choices.next() {
@@ -270,7 +270,7 @@ impl<'a> World<'a> {
         match self.choices.below(8) {
             0..4 => self.land(),
             4 => {
-                // A caller leaves; what it has sent may still arrive.
+                // A caller leaves; its requests may still arrive.
                 let p = self.choices.below(PROCESSES);
                 let Process { call, request, .. } = self.processes[p];
                 if !matches!(request, CounterRequest::Pause { .. }) {
@@ -290,7 +290,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets what is under way come to an end without further faults.
+    /// Lets all work under way end without further faults.
     fn end(&mut self) {
         assert!(!self.choices.are_left());
         let last = self.calls.len();

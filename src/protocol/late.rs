@@ -1,8 +1,8 @@
 //! Decides the error of a call that ends without a grant: others were ahead, or no server answered
 //! (docs/protocol.md#live-contender). Pure.
 //!
-//! Locks, permits and multi-locks note here what they have seen and what they wait for, and none of
-//! them decides by itself.
+//! Locks, permits and multi-locks record here the contenders that they have seen and the event that they wait
+//! for, and none of them decides by itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -109,16 +109,16 @@ impl Waiting {
         self.ahead = self.ahead.take().and_then(Ahead::without_one);
     }
 
-    /// Notes what is waited for from here on.
+    /// Records the event that the call waits for from here on.
     pub(crate) fn waits_for(&mut self, waits_for: WaitsFor) {
         self.waits_for = waits_for;
     }
 
-    /// Returns what the call may say at its end. `own` is a hold of the same client that is in its way, which
-    /// needs no server.
+    /// Returns the error with which the call may end. `own` is a hold of the same client that is in its way,
+    /// which needs no server.
     ///
-    /// A call that waits for others may say that they were in its way if they were seen, and neither their end
-    /// nor that of the session since; what it asks the servers at the end only shows who is left. A try waits
+    /// A call that waits for others may report them if it has seen them, and has since seen neither their end
+    /// nor the end of the session; its question to the servers at the end only shows who is left. A try waits
     /// for answers, so that a missing one is the reason for its end: others count only once all of its
     /// requests are answered.
     pub(crate) fn late(self, if_busy: IfBusy, own: impl FnOnce() -> Option<Ahead>) -> Late {

@@ -77,7 +77,7 @@ pub(crate) struct Naming {
 const MARKERS: [&str; 6] = ["lock-", "latch-", "__READ__", "__WRIT__", "__lock__", "__rlock__"];
 
 impl Naming {
-    /// Returns what is between the unique part of a name and the sequence number.
+    /// Returns the part between the unique part of a name and the sequence number.
     const fn marker(self, kind: Kind) -> &'static str {
         match (self.dialect, self.family, kind) {
             (Dialect::Curator, Family::Exclusive, _) => "lock-",
@@ -110,7 +110,7 @@ impl Naming {
         }
     }
 
-    /// Returns what is before the marker in the name of a node that may be kept.
+    /// Returns the part before the marker in the name of a node that may be kept.
     const fn mark(self) -> &'static str {
         match self.dialect {
             Dialect::Curator => "sticky-",
@@ -144,7 +144,7 @@ impl Naming {
         Some(format!("{beginning}{sequence:010}"))
     }
 
-    /// Returns what is between the id of a conversion's write node and that of its read node.
+    /// Returns the part between the id of a conversion's write node and that of its read node.
     const fn of(self) -> &'static str {
         match self.dialect {
             Dialect::Curator => "-of-",
@@ -152,7 +152,7 @@ impl Naming {
         }
     }
 
-    /// Returns the id in a name that was made by [`prefix`](Self::prefix), given what is before its marker.
+    /// Returns the id in a name that was made by [`prefix`](Self::prefix), given the part before its marker.
     fn id_before_marker(self, before: &str) -> Option<&str> {
         match self.dialect {
             Dialect::Curator => before.strip_prefix("_c_")?.strip_suffix('-'),
@@ -197,7 +197,7 @@ pub(crate) fn classify(name: &str, naming: Naming) -> Child {
     }
 }
 
-/// Splits a name that ends in `marker` and a sequence number as ZooKeeper prints it. Returns what is before
+/// Splits a name that ends in `marker` and a sequence number as ZooKeeper prints it. Returns the part before
 /// the marker, and the number.
 fn split<'a>(name: &'a str, marker: &str) -> Option<(&'a str, i32)> {
     // Ten characters (digits, or a sign and nine digits) or eleven (a sign and ten digits). A name may be any

@@ -181,7 +181,7 @@ struct World {
 }
 
 impl World {
-    /// Decides what has become of transactions that were not answered.
+    /// Decides the outcome of transactions that were not answered.
     fn decide(&mut self, i: usize, choices: &mut Choices) {
         for sent in std::mem::take(&mut self.actors[i].late) {
             if !choices.chance(128) {

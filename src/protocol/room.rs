@@ -133,8 +133,8 @@ pub(crate) struct Late<W> {
     pub(crate) before: usize,
 }
 
-/// The attempts of one client on one mutex, and the node by which one of them holds it. `W` is what waits, `D`
-/// its deadline.
+/// The attempts of one client on one mutex, and the node by which one of them holds it. `W` is the waiting
+/// caller, `D` its deadline.
 #[derive(Debug)]
 pub(crate) struct Room<W, D> {
     hand_off: HandOff,

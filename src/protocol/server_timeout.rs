@@ -89,8 +89,8 @@ impl ConnectionHistory {
     /// If it lasted for less, something else ended it, which says nothing about the server timeout.
     ///
     /// A write counts for the connection on which it was answered. It may have been sent before this history
-    /// knew of the connection (queued while there was none, or by a task that saw it first), so what counts
-    /// is that the renewal is a new one, not when it was sent.
+    /// knew of the connection (queued while there was none, or by a task that saw it first), so the time at
+    /// which it was sent does not count, only that the renewal is a new one.
     pub(crate) fn disconnected(&mut self, now: Moment, last_renewal: Option<Moment>, in_use: bool) {
         let Some(connected_at) = self.connected_at.take() else { return };
         let answered = std::mem::replace(&mut self.seen_renewal, last_renewal) != last_renewal;

@@ -191,7 +191,7 @@ impl ModelState {
     }
 
     /// Returns the states that may follow, by a step of actor `i` or a fault that hits it. None if it waits.
-    /// `list` is what the servers answer to a list.
+    /// `list` is the servers' answer to a list.
     fn next(&self, i: usize, roles: &[Role], fault: Fault, list: &Queue) -> Vec<Self> {
         let waits = |node: &str| matches!(list.position(node), Some(Position::Behind { .. }));
         let mut all = self.faults(i, fault);
@@ -265,7 +265,7 @@ impl ModelState {
                 next.nodes.remove(name);
                 next.release(i, rest);
             }
-            // The session is closed, which deletes what was left.
+            // The session is closed, which deletes the remaining nodes.
             Activity::Done => next.end(i),
         }
         all.push(next);

@@ -28,7 +28,7 @@ pub(crate) enum Orphan {
     UnknownCreate { id: String, beginning: String },
 }
 
-/// An orphan, and what depends on its deletion.
+/// An orphan, and the values that wait for its deletion.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) session: Arc<Session>,

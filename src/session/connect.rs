@@ -16,7 +16,7 @@ use crate::session::spare::Spare;
 use crate::session::waker;
 use crate::session::zk_session::{Session, cause};
 
-/// Establishes sessions, and remembers what it learns about the servers.
+/// Establishes sessions, and remembers facts about the servers.
 pub(crate) struct Dialer {
     servers: Servers,
     connector: zk::Connector,

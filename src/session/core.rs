@@ -92,7 +92,7 @@ impl Core {
         self.connect_timeout
     }
 
-    /// Returns what nodes say of this process.
+    /// Returns the description of this process in nodes.
     pub(crate) fn process(&self) -> &Process {
         &self.process
     }

@@ -2,7 +2,7 @@
 //! (docs/protocol.md#succession).
 //!
 //! No task waits for these watches, because it could be notified late. Whether one has fired, or the
-//! connection was interrupted, is looked at when it counts. The client library hands out what it reads in the
+//! connection was interrupted, is looked at when it counts. The client library hands out messages in the
 //! order of the connection, and a change of its state before any answer of the next connection. So after the
 //! answer to a request, a look finds all events that the server has sent before.
 
@@ -163,7 +163,7 @@ impl DirectoryWatch {
         drop(idle);
     }
 
-    /// Gives up what was set in the session with this number.
+    /// Gives up the watches of the session with this number.
     pub(crate) fn give_up(&self, session: u64) {
         let set = {
             let mut state = self.lock();

@@ -1,6 +1,6 @@
-//! The journal of the process: what becomes of calls that acquire locks and of what they are granted, and the lines of
-//! the log. An event is noted where it happens, and a thread that does nothing else reports it to the tracing
-//! subscriber and the metrics recorder (docs/protocol.md#told-apart).
+//! The journal of the process: the outcomes of calls that acquire locks, the ends of their holds, and the
+//! lines of the log. An event is noted where it happens, and a thread that does nothing else reports it to
+//! the tracing subscriber and the metrics recorder (docs/protocol.md#told-apart).
 //!
 //! A subscriber and a recorder are foreign code, which may block or panic. So nothing but the journal's thread calls
 //! them: no holder, no caller that hands a lock over, not the lease thread, not the thread of a session.

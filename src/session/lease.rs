@@ -116,7 +116,7 @@ impl SessionLease {
 
     /// Returns [`is_valid`](Self::is_valid), and wakes the waiting tasks if that has changed. The passing of
     /// time changes it too, so this is called from time to time, and by each task before it waits: a change
-    /// after what it has seen wakes it.
+    /// after the state that it has seen wakes it.
     pub(crate) fn tell(&self) -> bool {
         let mut valid = false;
         self.told.send_if_modified(|told| {

@@ -2,9 +2,9 @@
 //! [journal](crate::session::journal).
 //!
 //! A line calls the tracing subscriber, which is foreign code: it may block, or panic. The task that logs may hold up a
-//! heartbeat, or be in the middle of what no other task finishes. So a line copies the values of its fields,
-//! and a thread that does nothing else reports it (docs/protocol.md#told-apart). Without a subscriber of its
-//! level it is a comparison.
+//! heartbeat, or be in the middle of work that no other task finishes. So a line copies the values of its
+//! fields, and a thread that does nothing else reports it (docs/protocol.md#told-apart). Without a subscriber
+//! of its level it is a comparison.
 //!
 //! No other file logs by the macros of `tracing`, but the [observer](crate::session::observer).
 

@@ -24,7 +24,7 @@ const SESSIONS_ENDED: &str = "zookeeper_recipes_sessions_ended_total";
 const HEARTBEATS_LATE: &str = "zookeeper_recipes_heartbeats_late_total";
 const MISSED: &str = "zookeeper_recipes_observer_missed_total";
 
-/// By what locks are granted.
+/// The ways in which locks are granted.
 const HOW: [How; 7] =
     [How::List, How::Succession, How::Event, How::HandedOver, How::Memory, How::Kept, How::Shared];
 

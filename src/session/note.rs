@@ -22,7 +22,7 @@ pub(crate) struct Subject {
     pub(crate) prefix: Arc<str>,
 }
 
-/// By what a lock was granted.
+/// The way in which a lock was granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum How {
     /// A list of the queue showed that nothing was before it.

@@ -1,5 +1,5 @@
 //! Finds out why no session could be established: asks each server by itself, since the client library does
-//! not report what became of its tries (docs/protocol.md#connect-errors).
+//! not report the outcome of its tries (docs/protocol.md#connect-errors).
 //!
 //! The request is the four-letter word `srvr`, which ZooKeeper answers by default and which creates no
 //! session.
@@ -61,7 +61,7 @@ impl Drop for Counted {
     }
 }
 
-/// Asks the servers near the end of a connect timeout that begins now. Returns what is wrong with each.
+/// Asks the servers near the end of a connect timeout that begins now. Returns the problem of each.
 pub(super) async fn ask_before(
     timeout: Duration,
     servers: &Servers,
@@ -224,7 +224,7 @@ fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
     (answer, false)
 }
 
-/// Returns what the answer to the request says about a server. Pure.
+/// Returns the meaning of the answer to the request for a server. Pure.
 fn judge(answer: &[u8], ended: bool, tls: bool) -> (ServerFailureKind, Option<String>) {
     // A TLS record: an alert or a handshake, of version 3.x.
     let speaks_tls = matches!(answer, [0x15 | 0x16, 3, ..]);

@@ -12,7 +12,7 @@ pub(super) fn check(user: &str, password: &str) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    // RFC 2831 hashes what fits into Latin-1 as Latin-1, and the library all as UTF-8.
+    // RFC 2831 hashes text that fits into Latin-1 as Latin-1, but the library hashes all text as UTF-8.
     for (what, text) in [("user", user), ("password", password)] {
         if !text.is_ascii() && text.chars().all(|c| c <= '\u{ff}') {
             return Err(format!(

@@ -143,7 +143,7 @@ async fn round(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Trie
             log::debug!(%error, "no thread could be started for a spare connection");
             return failed;
         }
-        // An error: it has panicked, in what the client library logs.
+        // An error means that it has panicked, in a log line of the client library.
         match tried.await {
             Ok(Tried::NotConnected) | Err(_) => {}
             Ok(Tried::NotTakenUp) => failed = Tried::NotTakenUp,

@@ -249,7 +249,8 @@ async fn run(
             // The heartbeat ends with the session, so how the session ended is asked first.
             biased;
             end = watch_session(&shared, &session, connections) => end,
-            // Otherwise it has panicked (in what the client library logs): without a heartbeat no lease is renewed.
+            // Otherwise it has panicked (in a log line of the client library): without a heartbeat no lease
+            // is renewed.
             _ = &mut heartbeat => {
                 session.end(LostReason::LeaseExpired);
                 SessionEnd::Unattended

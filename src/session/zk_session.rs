@@ -2,7 +2,7 @@
 //!
 //! A session cannot be revived: when it ends, the servers delete its nodes, and the locks held by them are
 //! lost. Everything that belongs to a session is therefore kept in its [`Session`], and nothing of an earlier
-//! session is used in a later one: CURATOR-498 and CURATOR-604 are what happens otherwise
+//! session is used in a later one: CURATOR-498 and CURATOR-604 show what happens otherwise
 //! (docs/protocol.md#one-session).
 
 use std::collections::HashSet;

@@ -152,7 +152,7 @@ impl State {
         true
     }
 
-    /// A client handles what the servers have sent next.
+    /// A client handles the next message of the servers.
     fn handle(&mut self, c: usize, mistake: Mistake) -> bool {
         let Some(reply) = self.clients[c].replies.pop_front() else { return false };
         match reply {
@@ -199,7 +199,7 @@ impl State {
                 Reply::Watches(_) | Reply::Fired => {}
             }
         }
-        // Not every server sets the watch again, or tells what has happened meanwhile.
+        // Not every server sets the watch again, or reports earlier events.
         client.watched = false;
         if mistake != Mistake::InterruptionIgnored {
             client.watch = None;
@@ -332,7 +332,7 @@ impl State {
         all
     }
 
-    /// Makes states equal that differ only in what can have no effect any more.
+    /// Makes states equal that differ only in parts without any further effect.
     fn reduce(&mut self) {
         for node in &mut self.nodes {
             if node.stage == Stage::Lists && !node.exists {

@@ -19,7 +19,7 @@ pub(in crate::protocol) struct Listed {
     taken: usize,
     /// The number of alternatives at each point so far.
     alternatives: Vec<usize>,
-    /// Where in the model each deviation was taken, and what it was.
+    /// The place in the model where each deviation was taken, and the deviation.
     trace: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Choices {
         matches!(self, Self::Drawn(bytes) if bytes.len() == 0)
     }
 
-    /// Returns a byte, with which a schedule that is drawn says what is next.
+    /// Returns a byte, by which a drawn schedule makes its next choice.
     pub(in crate::protocol) fn next(&mut self) -> u8 {
         match self {
             Self::Drawn(bytes) => bytes.next().unwrap_or(u8::MAX),
@@ -93,7 +93,7 @@ impl Choices {
         }
     }
 
-    /// Notes what the last choice was, if it was a deviation.
+    /// Records the last choice, if it was a deviation.
     pub(in crate::protocol) fn note(&mut self, what: &impl std::fmt::Debug) {
         if let Self::Listed(Listed { deviations, taken, alternatives, trace }) = self {
             let last = taken.checked_sub(1).and_then(|last| deviations.get(last));

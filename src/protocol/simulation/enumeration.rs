@@ -94,7 +94,7 @@ impl Schedule<'_> {
         self.turns.next(&self.ready())
     }
 
-    /// Returns what may happen in the turn of a task. The first is that it makes its step.
+    /// Returns the events that may happen in the turn of a task. The first is that it makes its step.
     fn events(&self, turn: Task) -> Vec<Event> {
         let World { callers, clients, deletions, directory, .. } = &self.world;
         let mut events = vec![Event::Step(turn), Event::Hold(turn)];

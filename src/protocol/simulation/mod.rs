@@ -51,7 +51,7 @@ enum Doing {
     Admitted,
     /// Waits for its turn to create.
     ForTurn(Acquiring, usize),
-    /// Waits for a list, perhaps together with what came of its create.
+    /// Waits for a list, perhaps together with the outcome of its create.
     ForList(Acquiring, Question, Option<Creation>),
     Queued(Acquiring, AcquireStep),
     /// The watch on the node is set.
@@ -195,7 +195,7 @@ impl Watch {
 /// Sends lists in a session, one after the other.
 struct Lister {
     session: u64,
-    /// The receivers of the list under way, what it shows, and when it was sent.
+    /// The receivers of the list under way, its contents, and when it was sent.
     under_way: Option<(Vec<ListWaker>, Answer<Listing>, usize)>,
 }
 
