@@ -203,7 +203,8 @@ impl LeaderSelector {
                 terms.begin(&term);
                 let output = while_held(term.when_lost(), || term.lost(), work(term.token())).await;
                 drop(term);
-                // Given back in any case. A failed release is logged, and does not concern the work.
+                // The lock is released in any case. A failed release is logged, and does not concern the
+                // work.
                 let released = hold.release().await;
                 match output {
                     Ok(output) => return Ok(output),

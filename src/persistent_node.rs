@@ -164,7 +164,7 @@ impl PersistentNode {
     #[doc(alias = "waitForInitialCreate")]
     pub async fn wait_for_initial_create(&self, timeout: Duration) -> Result<(), PersistentNodeError> {
         let (node, started) = (Arc::clone(&self.node), Instant::now());
-        // Where the timers are.
+        // This runs where the timers are.
         let waited = self.client.run_while_polled(async move {
             tokio::time::timeout(timeout, persistent_node::until_written(&node, 1)).await
         });
@@ -307,7 +307,8 @@ impl PersistentNode {
                 // The node is gone with the session.
                 result = Ok(());
             }
-            // Kept until here: its last handle would close the session before the answer.
+            // The client is kept until here: the drop of its last handle would close the session before the
+            // answer.
             drop(client);
             result
         }

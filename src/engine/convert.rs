@@ -174,7 +174,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
         }
         Converted::Lost { gone, delete: nodes } => {
             let reason = if gone { LostReason::NodeDeleted } else { LostReason::NotConverted };
-            // Told before the rest is deleted, which may take long.
+            // The holder is notified before the rest is deleted, which may take long.
             held.conversion_lost(reason);
             if gone {
                 session.disown(&hold.path_lock().path().child(own));

@@ -121,7 +121,7 @@ impl<'a> ConversionRequests<'a> {
                 before
             }
         };
-        // So that the conversion repeats the deletion.
+        // This makes the conversion repeat the deletion.
         FailureKind::NotNow.into()
     }
 

@@ -79,7 +79,7 @@ impl Counter {
 
     async fn read(&self, handle: &Handle, sync: bool) -> Result<CounterEvent, zk::Error> {
         let path = self.path.server();
-        // Sent together.
+        // Both requests are sent together.
         let sync = sync.then(|| handle.sync(path));
         let read = handle.get_data(path);
         if let Some(sync) = sync {

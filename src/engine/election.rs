@@ -304,7 +304,7 @@ impl Term {
     }
 
     fn state(&self) -> LockState {
-        // Without its session it is lost.
+        // A term without its session is lost.
         let valid = self.held.session().is_some_and(|session| session.lease().is_valid());
         self.held.state(valid)
     }

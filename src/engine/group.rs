@@ -139,7 +139,7 @@ impl Group {
         let mut members = BTreeMap::new();
         for names in names.chunks(AT_ONCE) {
             let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
-            // Sent together.
+            // All requests are sent together.
             let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
             for (name, read) in names.iter().zip(reads) {
                 match read.await {

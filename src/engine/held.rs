@@ -579,7 +579,7 @@ impl Held {
         };
         let mut done = done;
         if is_release && delete.is_none() && over.is_none() && report.is_none() {
-            // Passed on, or left to the others that share the node.
+            // The node was passed on, or left to the others that share it.
             let result = self.state.borrow().lost().map_or(Ok(()), |reason| Err(self.lost_by(reason).into()));
             // An error means that the release was cancelled, and its result has no receiver.
             done.take().map(|done| done.send(result));
@@ -587,7 +587,8 @@ impl Held {
         if let Some(node) = gone {
             session.disown(&self.directory.child(&node));
         }
-        // This comes after the deletion: a newcomer that is let in must not wait for a node that is gone.
+        // The place is freed only after that: a newcomer that is let in must not wait for a node that is
+        // gone.
         drop(free);
         if let Some(reason) = report {
             if let Some(done) = done.take() {

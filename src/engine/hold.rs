@@ -217,7 +217,8 @@ impl Hold {
     ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
         let (done, result) = oneshot::channel();
         self.release_once(Some(done));
-        // Kept until the result: if this is the last handle, its drop closes the client before the deletion.
+        // The handle is kept until the result: if it is the last one, its drop closes the client before the
+        // deletion.
         let path_lock = Arc::clone(&self.path_lock);
         async move {
             result.await.unwrap_or_else(|_| {

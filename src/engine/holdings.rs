@@ -16,7 +16,7 @@ use crate::session::waker;
 type PathLocks = Registry<Key, PathLock>;
 
 fn path_locks(registry: &PathLocks) -> Vec<Arc<PathLock>> {
-    // Kept until the registry is unlocked: one of these may be the last handle by then.
+    // The handles are kept until the registry is unlocked: one of them may be the last by then.
     registry.lock().values().filter_map(Weak::upgrade).collect()
 }
 

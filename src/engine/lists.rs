@@ -74,7 +74,7 @@ where
 {
     let mut sending = Sending { queue, session, is_running: true };
     while let Some(waiting) = sending.queue.with(|queue| queue.next_list(session)) {
-        // Sent after the creates of all attempts that wait for it.
+        // The list is sent after the creates of all attempts that wait for it.
         let result = list().await;
         for tell in waiting {
             // An error means that the attempt has left.

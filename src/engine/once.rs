@@ -201,7 +201,7 @@ impl Records {
         let mut found = Vec::with_capacity(names.len());
         for names in names.chunks(AT_ONCE) {
             let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
-            // Sent together.
+            // All requests are sent together.
             let stats: Vec<_> = paths.iter().map(|path| handle.check_stat(path)).collect();
             for (name, stat) in names.iter().zip(stats) {
                 match stat.await {

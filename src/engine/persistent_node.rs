@@ -240,7 +240,7 @@ async fn keep(
         };
         let is_dropped = stay.run(&mut orders).await;
         let created = stay.may_exist();
-        // Where its own node is, no earlier one is left.
+        // If this session's node is there, no earlier one is left.
         is_left &= stay.own.is_none();
         drop(stay);
         let left: &[i64] = if is_left { &earlier } else { &[] };
@@ -596,7 +596,7 @@ async fn withdraw(
     };
     let path = node.path.server();
     let mut failures = 0;
-    // As for a write.
+    // This counts as work, like a write.
     let _counted = session.begin_work();
     loop {
         let deleted = session.request(|handle| async move {

@@ -51,7 +51,7 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
         let mut repetition = Repetition::new(policy);
         let path = path.server();
         let read = repetition.ask(&session, |handle| async move {
-            // Sent together.
+            // Both requests are sent together.
             let (sync, read) = tokio::join!(handle.sync(path), ask(&handle, path));
             sync?;
             read

@@ -270,7 +270,8 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
     let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
     let (watcher, seen) = match answer(session, set) {
         Answer::Is((data, stat, watcher)) => {
-            // For the error of an attempt that is not granted in time (docs/protocol.md#held-by).
+            // The error of an attempt that is not granted in time names this contender
+            // (docs/protocol.md#held-by).
             let contender = first_contender(path_lock, session, predecessor, (&data, &stat));
             (watcher, contender.and_then(|contender| path_lock.first_seen().watched(contender)))
         }

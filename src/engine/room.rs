@@ -114,7 +114,7 @@ async fn try_now(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockErro
         // It is known as the room's.
         drop(path_lock.lock_holders().remove(&hold.held().number()));
         if room.sticky {
-            // Others are watched for, once it is kept.
+            // Once the node is kept, the client watches for other contenders.
             begin(&path_lock, room, None);
         }
     }
@@ -523,7 +523,8 @@ impl Task {
             let known = waiting.ahead().cloned().or_else(|| path_lock.own_ahead(self.kind()));
             // Readers do not wait for each other.
             let before = if self.readers.is_some() { 0 } else { before };
-            // Others of this room have had the lock meanwhile, also if none of them has it at this moment.
+            // Other callers of this room have had the lock meanwhile, even if none of them has it at this
+            // moment.
             let others = (grants > waiter.grants).then_some(Ahead { count: 0, first: None });
             waiting.saw(known.or(others).map(|ahead| {
                 let count = ahead.count.saturating_add(before).max(1);

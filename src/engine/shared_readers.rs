@@ -271,8 +271,8 @@ impl InRoom for SharedNode {
             state.last_used = Instant::now();
             state.readers.leave(held.number())
         };
-        // In doubt whether a write under it is still to come, and where another process has asked for the lock,
-        // no reader joins.
+        // No reader joins while a write under the node may still arrive, or if another process has asked for
+        // the lock.
         if leaving == Leaving::Stays && (!deletion.hand_over || held.is_revocation_requested()) {
             self.close();
         }

@@ -163,7 +163,7 @@ impl Queue {
         for other in self.contenders.iter().filter(|other| other.name != read && other.name != write) {
             match other.kind {
                 Kind::Exclusive if other.is_upgrade => return Upgrade::Contended,
-                // In order, so all readers that follow have higher numbers.
+                // The queue is in order, so all readers that follow have higher numbers.
                 Kind::Exclusive => behind_writer = true,
                 Kind::Shared if behind_writer => {}
                 Kind::Shared if self.naming.may_be_kept(&other.name) => kept = kept.or(Some(&other.name)),

@@ -73,8 +73,8 @@ pub(super) enum HandOver {
 }
 
 /// Deletes the node of a released lock on the condition that the node of the next attempt exists, which is
-/// granted the lock then (docs/protocol.md#hand-over). Tried once: otherwise a plain deletion follows, after
-/// which the next attempt lists the queue.
+/// granted the lock then (docs/protocol.md#hand-over). This is tried once: if it fails, a plain deletion
+/// follows, after which the next attempt lists the queue.
 pub(super) async fn hand_over(
     session: &Session,
     directory: &LockPath,

@@ -119,7 +119,7 @@ impl DirectoryWatch {
             let mut state = self.lock();
             match &*state {
                 State::Asked(asked) if *asked == session => mem::replace(&mut *state, answer),
-                // Given up meanwhile.
+                // The watch was given up meanwhile.
                 _ => answer,
             }
         };
@@ -199,7 +199,7 @@ impl DirectoryWatches {
     /// Adds a watch that is about to be set.
     pub(crate) fn add(&self, watch: &Arc<DirectoryWatch>) {
         let mut all = self.lock();
-        // As many as there are watches, which are limited.
+        // There are as many entries as watches, whose number is limited.
         all.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Arc::downgrade(watch)));
         all.push(Arc::downgrade(watch));
     }

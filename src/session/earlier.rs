@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The sessions of a client that are not its current one, as far as the servers may still have them.
 #[derive(Default)]
 pub(super) struct Earlier {
-    /// A task for each, until the servers have confirmed its end.
+    /// There is a task for each session, until the servers have confirmed its end.
     ending: JoinSet<()>,
     /// Whether such a task has panicked: the end of its session is never confirmed.
     has_panicked: bool,

@@ -54,7 +54,7 @@ impl Spare {
         server_timeout: Duration,
     ) -> Option<Self> {
         let info = session.handle()?.session().clone();
-        // Detached: its end must not be the session's.
+        // The connection is detached: its end must not end the session.
         let connector = connector.with_session(info.clone()).with_detached().with_fail_eagerly();
         let tries = session.lease().spare_tries();
         // Its pause before the next try of a pass, and that try.
@@ -75,7 +75,7 @@ impl Spare {
         let connected = self.connector.clone().connect(&server.given);
         match tokio::time::timeout(self.tries.limit, connected).await {
             Ok(Ok(handle)) if handle.session_id() == self.info.id() => {
-                // The client library ends it when the server is silent for too long.
+                // The client library ends the connection when the server is silent for too long.
                 beat(&Line { session, spare: Some(&handle) }).await;
                 log::debug!(
                     session = session.number(),
@@ -100,7 +100,7 @@ impl Spare {
 pub(super) async fn run(session: Arc<Session>, spare: Spare) {
     let Some(mut states) = session.states() else { return };
     let spare = Arc::new(spare);
-    // So that not all clients begin with the same server when it is back.
+    // This spreads clients, so that not all begin with the same server when it is back.
     let mut first = usize::try_from(session.session_id().unsigned_abs()).unwrap_or_default();
     let mut pause = spare.tries.pause;
     loop {

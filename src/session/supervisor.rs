@@ -265,7 +265,7 @@ async fn run(
                 return shared.close(CloseReason::Closed, confirmed);
             }
             SessionEnd::AuthFailed => {
-                // So that releases under way return; the servers keep the nodes until the session expires.
+                // This lets releases under way return; the servers keep the nodes until the session expires.
                 settle_down(&cleanup, &session).await;
                 return shared.close(CloseReason::AuthFailed, false);
             }
