@@ -232,11 +232,11 @@ fn pages_are_plain() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Phrases of which each sentence is correct and a page of them hard to read, with the number that the comments
-/// of the library and the pages may contain. Where one of them comes up, the sentence nearly always lacks a noun
-/// or says less than it could: "is told" leaves open who notifies whom, "of its own" is *separate* or *its own*,
-/// "one that" and "those that" stand for a noun that the reader looks for, and "notes that" for a verb. The
-/// numbers are those that were left when the pages were last gone over: lower them, and do not raise them.
+/// Phrases with the number of times that the comments of the library and the pages may contain them. A
+/// sentence with one of them is correct, and a page of such sentences is hard to read, because each lacks a
+/// noun or a verb: "is told" does not say who notifies whom, "of its own" means *separate* or *its own*, "one
+/// that" and "those that" stand for a noun that the reader must find. The numbers are those of the last
+/// revision: lower them, and do not raise them.
 const HEAVY: [(&str, usize, usize); 12] = [
     ("told", 12, 33),
     ("of its own", 12, 28),
@@ -270,12 +270,14 @@ fn occurrences_are_whole_words() {
 
 #[test]
 fn heavy_phrases_do_not_come_back() {
-    let pages = ["docs", "examples", "simulation", "test-server"].map(files_below).concat();
-    let pages = pages.into_iter().filter(|file| !file.starts_with("simulation/zookeeper-client"));
+    let others = ["README", "ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "PERFORMANCE", "RELIABILITY"]
+        .iter()
+        .chain(&["examples/README", "simulation/README", "simulation/mutants", "simulation/planted/README"])
+        .chain(&["simulation/reverted/README", "test-server/README"])
+        .map(|name| PathBuf::from(format!("{name}.md")));
     let is_page = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "md");
-    let top = ["README", "ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "PERFORMANCE", "RELIABILITY"];
-    let top = top.iter().map(|name| PathBuf::from(format!("{name}.md")));
-    let pages: Vec<String> = pages.filter(is_page).chain(top).map(read).collect();
+    let pages: Vec<String> =
+        files_below("docs").into_iter().filter(is_page).chain(others).map(read).collect();
     assert!(pages.len() > 20, "{} pages", pages.len());
     let comments: Vec<String> = sources().iter().map(|file| comment_text(&read(file))).collect();
     for (phrase, in_comments, in_pages) in HEAVY {
