@@ -251,10 +251,9 @@ impl GroupWatch {
     /// Waits until a member has come or gone since the last call, and returns the members; the first call
     /// returns them at once.
     ///
-    /// Nothing is lost between two calls: a change in between ends the next call at once, however many there
-    /// were. A member that has left and come back, as after the end of its session, is a change. New data of
-    /// a member are not a change, but are returned with the next one. The watch goes on over the sessions of
-    /// the client.
+    /// Nothing is lost between two calls: changes in between end the next call at once. A member that has
+    /// left and come back, as after the end of its session, is a change. New data of a member are not a
+    /// change, but are returned with the next one. The watch goes on over the sessions of the client.
     ///
     /// A call costs two lists, and a read for each member, and a `sync` if
     /// the members were last returned in an earlier session.

@@ -25,8 +25,9 @@ use crate::transaction::{NodeData, Transaction, get_data_in};
 /// One participant of all processes leads at a time, for one *term* after the other. A latch stays in the
 /// election by itself: it joins when it is started, and joins again when its session has ended, when its node
 /// was deleted, and when the servers were away. There is no thread and no listener to look after.
-/// [`leadership`](Self::leadership) waits for a term, [`watch_state`](Self::watch_state) shows every change.
-/// To run one thing while leading, [`LeaderSelector::lead`](crate::LeaderSelector::lead) is simpler.
+/// [`leadership`](Self::leadership) waits for a term, [`watch_state`](Self::watch_state) returns a watch of
+/// the state. To run one thing while leading, [`LeaderSelector::lead`](crate::LeaderSelector::lead) is
+/// simpler.
 ///
 /// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same election:
 /// each participant has a node in the directory of the election, with its id as data, and the one with the
