@@ -297,7 +297,7 @@ impl<'a> Transaction<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NodeVersion {
-    /// Any version: the node must only exist.
+    /// Any version: the node only needs to exist.
     #[default]
     Any,
     /// This version and no other.
