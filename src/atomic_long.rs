@@ -132,8 +132,8 @@ impl DistributedAtomicLong {
     /// Returns the value, which is 0 if the counter does not exist.
     ///
     /// A read is answered by the server that the client is connected to, which may lag behind the others: the
-    /// value is never older than what this client has seen or written in its session, but another process may
-    /// have changed it since.
+    /// value is never older than the last one that this client has seen or written in its session, but
+    /// another process may have changed it since.
     ///
     /// # Errors
     /// [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if another node is at the path.
@@ -231,8 +231,8 @@ impl DistributedAtomicLong {
     /// time, behind a `sync`: the connected server may lag behind.
     ///
     /// # Errors
-    /// [`AtomicLongError::Unknown`] if the answer was lost, and it cannot be told whether the value was set
-    /// by this call or by another process. See [`AtomicLongError`] for the other variants; never
+    /// [`AtomicLongError::Unknown`] if the answer was lost, and it is unknown whether the value was set by
+    /// this call or by another process. See [`AtomicLongError`] for the other variants; never
     /// [`AtomicLongError::Overflow`].
     ///
     /// # Cancel safety
@@ -417,7 +417,7 @@ impl DistributedAtomicLong {
     /// each; Curator's `CachedAtomicLong`.
     ///
     /// The ids are those of [`next_id`](Self::next_id): no other caller gets the same. They rise within a
-    /// process, but not across processes, and those that are left in a block when the process ends are never
+    /// process, but not across processes, and ids that are left in a block when the process ends are never
     /// used.
     ///
     /// # Errors
@@ -549,8 +549,8 @@ impl fmt::Debug for DistributedAtomicLongBuilder {
 
 /// A source of ids from reserved blocks; see [`DistributedAtomicLong::cached`].
 ///
-/// Share one in the whole process (it needs no `&mut`): each has a block of its own. When the block is used
-/// up, one caller reserves the next, and the others wait for that.
+/// Share one in the whole process (it needs no `&mut`): each has a separate block. When the block is used up,
+/// one caller reserves the next, and the others wait for that.
 ///
 /// # Examples
 /// ```
@@ -586,13 +586,13 @@ pub struct CachedAtomicLong {
     reserved: Mutex<Reserved>,
 }
 
-/// What has come of the reservations.
+/// The results of the reservations.
 struct Reserved {
-    /// What is left of the last block.
+    /// The remaining ids of the last block.
     ids: RangeInclusive<i64>,
     /// How many have begun.
     begun: u64,
-    /// The number of the last one that failed, and why.
+    /// The number of the last reservation that failed, and its error.
     failed: Option<(u64, AtomicLongError)>,
 }
 
@@ -631,16 +631,16 @@ impl CachedAtomicLong {
             }
             reserved.begun
         };
-        // Never closed, so this is never an error.
+        // This semaphore is never closed, so this never returns an error.
         let _reserving = self.reserving.acquire().await;
         let reservation = {
             let mut reserved = self.reserved();
-            // Another has reserved in the meantime,
+            // Another call has reserved a block in the meantime.
             if let Some(id) = reserved.ids.next() {
                 return Ok(id);
             }
-            // or has failed to, with all the tries that this call would have: if each caller tried in its turn,
-            // the last of many would be told of an outage after hours.
+            // Another call has failed to, with all the tries that this call would have: if each caller tried
+            // in its turn, the last of many would learn of an outage after hours.
             if let Some((_, error)) = reserved.failed.as_ref().filter(|(failed, _)| *failed > begun_before) {
                 return Err(error.clone());
             }

@@ -30,17 +30,17 @@ use crate::tls::TlsOptions;
 
 /// A connection to ZooKeeper that outlives its sessions; all recipes are made from one.
 ///
-/// It is cheap to clone, and clones share everything. The session runs on a thread of its own, so a task that
+/// It is cheap to clone, and clones share everything. The session runs on a separate thread, so a task that
 /// blocks your runtime does not cost you your locks. When a session ends, all locks held in it are lost, and
-/// the client establishes another as its [`RetryPolicy`] says; waiters queue again in the new session, in the
-/// same order.
+/// the client establishes another one according to its [`RetryPolicy`]; waiters queue again in the new
+/// session, in the same order.
 ///
 /// The session lives as long as any client, recipe or guard made from it. When the last of them is dropped,
-/// the session is closed in the background. A process that exits before that is done leaves its locks held
-/// until the session expires: call [`close`](Self::close) at the end of `main`.
+/// the session is closed in the background. A process that exits earlier leaves its locks held until the
+/// session expires: call [`close`](Self::close) at the end of `main`.
 ///
-/// A forked child process must not use it: it has a copy of the memory, but neither the thread nor the
-/// connection.
+/// A forked child process must not use the client: the child has a copy of the memory, but neither the thread
+/// nor the connection.
 ///
 /// # Examples
 /// ```
@@ -252,8 +252,8 @@ impl Client {
 
     /// Returns the session timeout that the servers granted, `None` if there is no session at the moment.
     ///
-    /// It may differ from the one that was requested: the servers move it into their limits, by default 2 to
-    /// 20 of their ticks.
+    /// It may differ from the requested one: the servers move it into their limits, by default 2 to 20 of
+    /// their ticks.
     ///
     /// # Examples
     /// ```
@@ -278,14 +278,14 @@ impl Client {
     /// Waits until everything that was dropped, cancelled or timed out before this call has been cleaned up
     /// at the servers.
     ///
-    /// Guards that are still held are not waited for. Nodes that the servers have refused to delete are tried
-    /// once more. A [`LeaderLatch`](crate::LeaderLatch) and a [`PersistentNode`](crate::PersistentNode) that were
-    /// dropped are not waited for either: close them.
+    /// This does not wait for guards that are still held. It tries once more to delete nodes whose deletion
+    /// the servers have refused. It does not wait for a [`LeaderLatch`](crate::LeaderLatch) or a
+    /// [`PersistentNode`](crate::PersistentNode) that was dropped: close them.
     ///
     /// # Errors
-    /// Returns [`ReleaseError::TimedOut`] if that takes longer than `timeout`; it goes on in the background.
-    /// Returns [`ReleaseError::Refused`] if the servers refuse to delete nodes of this client: each blocks
-    /// its lock.
+    /// Returns [`ReleaseError::TimedOut`] if that takes longer than `timeout`; the cleanup continues in the
+    /// background. Returns [`ReleaseError::Refused`] if the servers refuse to delete nodes of this client:
+    /// each blocks its lock.
     ///
     /// # Cancel safety
     /// Cancel safe: it only waits.
@@ -314,11 +314,10 @@ impl Client {
 
     /// Asks the contender that has the lock node `node` to release its lock, or to leave the queue.
     ///
-    /// Writes Curator's marker into the node. A holder is told by
+    /// This writes Curator's marker into the node. A holder is notified by
     /// [`LockGuard::revoked`](crate::LockGuard::revoked), or by the listener of a Curator lock that was made
-    /// revocable; whether it releases the lock is its own decision. Returns `Ok` if the node no longer
-    /// exists. [`participants`](crate::InterProcessMutex::participants) of a lock returns the nodes of its
-    /// queue.
+    /// revocable; it decides itself whether to release the lock. Returns `Ok` if the node no longer exists.
+    /// [`participants`](crate::InterProcessMutex::participants) of a lock returns the nodes of its queue.
     ///
     /// # Errors
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node denies this client WRITE.
@@ -362,23 +361,24 @@ impl Client {
         asked.await.unwrap_or_else(|| Err(revoke::not_asked(&self.core, node, self.core.why_ended())))
     }
 
-    /// Lends the client's session for one piece of I/O, so that other code needs no session of its own.
+    /// Lends the client's session for one piece of I/O, so that other code needs no separate session.
     ///
     /// `work` is given a handle of the session in which this client holds its locks, and runs in the caller's task.
-    /// While there is no session, the call waits for one for as long as the retry policy allows. `work` runs once:
-    /// what it sends is not repeated, and when the session ends it is dropped. Its paths are those of the servers: only
-    /// the namespace in the connect string applies to them.
+    /// While there is no session, the call waits for one for as long as the retry policy allows. `work` runs
+    /// once: its requests are not repeated, and it is dropped when the session ends. Its paths are the paths
+    /// on the servers: only the namespace in the connect string applies to them.
     ///
     /// Keep no clone of the handle: the session stays open, with the nodes of all locks, until the last one is
-    /// dropped, and [`close`](Self::close) returns [`SessionNotClosed`](ReleaseError::SessionNotClosed) meanwhile. A
-    /// watch is waited for inside of `work`. The client counts its own watches only: a session that watches more than
-    /// 128 KiB of paths cannot reconnect. A reply of several megabytes delays the heartbeats behind it.
+    /// dropped, and [`close`](Self::close) returns [`SessionNotClosed`](ReleaseError::SessionNotClosed)
+    /// meanwhile. Wait for a watch inside `work`. The client counts its own watches only: a session that
+    /// watches more than 128 KiB of paths cannot reconnect. A reply of several megabytes delays the
+    /// heartbeats behind it.
     ///
     /// # Errors
-    /// Returns an error of kind [`Connection`](crate::ErrorKind::Connection) if no server gave a session, or if the
-    /// session ended before the work was done: what the work sent may have been carried out; of kind
-    /// [`AuthFailed`](crate::ErrorKind::AuthFailed) or [`Closed`](crate::ErrorKind::Closed) if the client has no more
-    /// sessions. Errors of the work itself are in its output.
+    /// Returns an error of kind [`Connection`](crate::ErrorKind::Connection) if no server gave a session, or
+    /// if the session ended before the work was done: the requests of the work may have been carried out; of
+    /// kind [`AuthFailed`](crate::ErrorKind::AuthFailed) or [`Closed`](crate::ErrorKind::Closed) if the
+    /// client has no more sessions. Errors of the work itself are in its output.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work. Requests that it has sent may still be carried out.
@@ -405,14 +405,15 @@ impl Client {
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), as does every later use of the client. To let
     /// running work finish, call [`drain`](Self::drain) instead.
     ///
-    /// Waits at most for the session timeout. If no server is in reach but one becomes reachable in time, the
-    /// locks are free immediately; otherwise when the session expires. To wait less, wrap the call in
-    /// [`tokio::time::timeout`]: the client goes on closing on its own thread for as long as the process
-    /// lives. Calling it again returns the same result.
+    /// Waits at most for the session timeout. If no server is reachable at first but one becomes reachable in
+    /// time, the locks are free immediately; otherwise they are free when the session expires. To wait less,
+    /// wrap the call in [`tokio::time::timeout`]: the client continues to close on its own thread for as long
+    /// as the process lives. Calling it again returns the same result.
     ///
     /// # Errors
-    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed it in time: the nodes go when the
-    /// session expires. The session may also be an earlier one, which the client gave up in an outage.
+    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed it in time: the nodes are deleted
+    /// when the session expires. The session may also be an earlier one, which the client gave up in an
+    /// outage.
     ///
     /// # Cancel safety
     /// The client is closed from the first poll on. If the future is dropped, only the result is lost.
@@ -465,21 +466,21 @@ impl Client {
         self.core.close().await
     }
 
-    /// Has the locks released, then closes the client: the orderly stop of a service.
+    /// Waits until the locks are released, then closes the client: the orderly stop of a service.
     ///
-    /// From the call on, calls that acquire a lock end with
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), those that are waiting and those to come: a worker
-    /// that asks for its next lock stops by that. Guards go on as before, with all that they can do. Once the last
-    /// is released, dropped or lost, and its node deleted, the client is [closed](Self::close). A latch
-    /// leaves its election, as by [`LeaderLatch::close`](crate::LeaderLatch::close); the work of a
-    /// [`LeaderSelector`](crate::LeaderSelector) is waited for like a guard. Nodes that
-    /// a client [keeps](crate::InterProcessMutexBuilder::sticky) without a guard are given up at once, and what
-    /// else is at the servers because of this client goes with its session.
+    /// From now on, calls that acquire a lock end with [`ErrorKind::Closed`](crate::ErrorKind::Closed), both
+    /// the waiting ones and later ones: that stops a worker that asks for its next lock. Existing guards
+    /// continue to work in every respect. Once the last is released, dropped or lost, and its node deleted,
+    /// the client is [closed](Self::close). A latch leaves its election, as by
+    /// [`LeaderLatch::close`](crate::LeaderLatch::close); the work of a
+    /// [`LeaderSelector`](crate::LeaderSelector) is waited for like a guard. Nodes that a client
+    /// [keeps](crate::InterProcessMutexBuilder::sticky) without a guard are given up at once. All other nodes
+    /// of this client are deleted with its session.
     ///
     /// If guards are left after `timeout`, the client is closed all the same: their locks are lost, and the error
-    /// says which and where they were acquired. Closing takes up to the session timeout more (30 s by default) if no
-    /// server answers: keep the sum below the time that the process is given for its end, or limit both
-    /// together by [`tokio::time::timeout`]. A grace of 30 s, as Kubernetes gives, has room for
+    /// says which and where they were acquired. If no server answers, closing can take another session
+    /// timeout (30 s by default): your shutdown grace period must cover both, or limit both together by
+    /// [`tokio::time::timeout`]. A grace period of 30 s, as Kubernetes gives, has room for
     /// `timeout(Duration::from_secs(28), client.drain(Duration::from_secs(15)))`; a session that could not be
     /// closed in that time expires.
     ///
@@ -525,10 +526,11 @@ impl Client {
         let started = Instant::now();
         let mut held = holdings::drain(&self.core, &self.path_locks, timeout).await;
         if held.is_empty() {
-            // So that releases under way are answered before the session ends. What this returns about nodes that
-            // are left does not matter: they go with the session.
+            // This waits for the answers to releases under way before the session ends. An error about nodes
+            // that are left does not matter: they are deleted with the session.
             let _ = self.core.flush(timeout.saturating_sub(started.elapsed())).await;
-            // A hold that went from one caller to another in memory may have been in neither's hands then.
+            // Looks again: a hold that one caller was handing to another in memory may have belonged to
+            // neither at that moment.
             let left = timeout.saturating_sub(started.elapsed());
             held = holdings::drain(&self.core, &self.path_locks, left).await;
         }
@@ -572,8 +574,8 @@ impl Client {
     /// See [`connect`](Self::connect).
     ///
     /// # Examples
-    /// A program of threads, without any executor. What acquires and releases a lock has methods with this prefix;
-    /// for the rest any `block_on` will do: no future of this crate needs a runtime.
+    /// A program of threads, without an executor. Calls that acquire or release a lock have variants with
+    /// this prefix. For other calls any `block_on` will do: no future of this crate needs a runtime.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -611,7 +613,7 @@ impl Client {
         block_on(self.drain(timeout))
     }
 
-    /// Returns what all handles of a lock of this recipe at `path` share.
+    /// Returns the state that all handles of a lock of this recipe at `path` share.
     pub(crate) fn path_lock(
         &self,
         path: &str,
@@ -664,13 +666,13 @@ impl ClientBuilder {
     ///
     /// The default is 30 s (Curator's is 60 s). The servers move it into their limits, by default 2 to 20 of
     /// their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s. [`Client::session_timeout`]
-    /// returns what they granted.
+    /// returns the granted one.
     ///
-    /// A longer timeout makes others wait longer for a holder that crashed; a shorter one loses locks in
+    /// With a longer timeout, others wait longer for a holder that crashed; a shorter one loses locks in
     /// shorter outages. With a granted timeout of T:
     ///
-    /// - **A holder that crashes blocks the others** until its session expires: up to T and a tick. (One that
-    ///   closes its client, or drops its guard, does not.)
+    /// - **A holder that crashes blocks the others** until its session expires: up to T and a tick. (A holder
+    ///   that closes its client, or drops its guard, does not block them.)
     /// - **An outage costs no lock** if a server commits a write again within T/2 of its beginning,
     ///   reconnecting included: a lease lasts 2T/3 from its last renewal (with the [default
     ///   margin](LeaseMargin::Standard)), which may be T/6 old when the outage begins.
@@ -684,7 +686,8 @@ impl ClientBuilder {
     ///
     /// The last two columns are for servers with the default `tickTime` (2 s) and `syncLimit` (5). A killed
     /// leader is replaced within a few seconds. A leader that hangs is noticed only after `syncLimit` ticks,
-    /// 10 s, and the election and a reconnect come on top. With a smaller `syncLimit` a smaller T is enough.
+    /// 10 s, plus the time for the election and a reconnect. With a smaller `syncLimit` a smaller T is
+    /// enough.
     ///
     /// # Examples
     /// ```
@@ -713,12 +716,12 @@ impl ClientBuilder {
     /// that replace a lost session, are repeated as the [retry policy](Self::retry_policy) says. It is also how long
     /// [`try_lock`](crate::InterProcessMutex::try_lock) waits for an answer.
     ///
-    /// A server that is silent is given up for another, when connecting and later, after a third of this time
-    /// or an eighth of the granted session timeout, whichever is less, but not before half a second. If the
-    /// granted session timeout is not the requested one and changes that time, connecting establishes a
+    /// The client leaves a silent server for another one, when connecting and later, after a third of this
+    /// time or an eighth of the granted session timeout, whichever is less, but not before half a second. If
+    /// the granted session timeout is not the requested one and changes that time, connecting establishes a
     /// second session and closes the first. If no write is answered within that time for a whole session
-    /// timeout, the session is replaced by one that waits twice as long, up to 2/5 of the session timeout;
-    /// after a session that lasted ten session timeouts it starts from the beginning.
+    /// timeout, the session is replaced by one with twice that time, up to 2/5 of the session timeout; after
+    /// a session that lasted ten session timeouts it starts from the beginning.
     ///
     /// # Examples
     /// ```
@@ -793,14 +796,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the name of this client, which the nodes of its locks show to others beside the host and the process.
+    /// Sets the name of this client, which the nodes of its locks show to others together with the host and
+    /// the process.
     ///
     /// The default is the file name of the program. [`queue`](crate::InterProcessMutex::queue),
     /// [`holders`](crate::InterProcessMutex::holders) and the message of a timeout show it; see
-    /// [`Identity`](crate::Identity). It is for people: clients may share a name. At most 100 bytes, without
-    /// control characters; [`connect`](Self::connect) refuses another with
-    /// [`ConnectError::InvalidName`](crate::ConnectError::InvalidName). A lock with
-    /// [`data`](crate::InterProcessMutexBuilder::data) of its own does not show it.
+    /// [`Identity`](crate::Identity). It is for people: clients may share a name. It has at most 100 bytes,
+    /// without control characters; [`connect`](Self::connect) refuses another with
+    /// [`ConnectError::InvalidName`](crate::ConnectError::InvalidName). A lock with its own
+    /// [`data`](crate::InterProcessMutexBuilder::data) does not show it.
     ///
     /// # Examples
     /// ```
@@ -850,7 +854,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds credentials of a scheme of ZooKeeper's; may be called several times.
+    /// Adds credentials of one of ZooKeeper's schemes; may be called several times.
     ///
     /// # Examples
     /// ```
@@ -874,15 +878,15 @@ impl ClientBuilder {
     /// Connects to the servers by TLS only (feature `tls`).
     ///
     /// The default is no TLS. All addresses of the connect string are those of `secureClientPort`s; the prefix
-    /// `tcp+tls://` may be left out, and `tcp://` is refused. Servers that take the client's certificate for its
-    /// credentials (`X509AuthenticationProvider`) know it by the name in it: [`Acl::creator_all`] is for that
-    /// name.
+    /// `tcp+tls://` may be left out, and `tcp://` is refused. Servers that use the client's certificate as
+    /// its credentials (`X509AuthenticationProvider`) know the client by the name in the certificate:
+    /// [`Acl::creator_all`] is for that name.
     ///
     /// # Errors
     /// [`connect`](Self::connect) returns [`ConnectError::InvalidTls`] if the options cannot be used. If a
-    /// handshake fails, its [`ConnectError::TimedOut`] says of each server
-    /// [why](crate::ServerFailureKind): its certificate is of an unknown CA or for another host, or it wants
-    /// another certificate of the client's.
+    /// handshake fails, its [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailureKind):
+    /// its certificate is of an unknown CA or for another host, or it requires a different client
+    /// certificate.
     ///
     /// # Examples
     /// ```
@@ -908,8 +912,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Authenticates by SASL DIGEST-MD5, as the servers' JAAS configuration has it for `user` (feature
-    /// `sasl-digest-md5`).
+    /// Authenticates by SASL DIGEST-MD5 as `user`, with the password in the servers' JAAS configuration
+    /// (feature `sasl-digest-md5`).
     ///
     /// The default is no SASL. DIGEST-MD5 sends no password, but it encrypts nothing, and MD5 is weak: use it
     /// with TLS. Servers that are not configured for SASL let the client in without the user; an ACL for it
@@ -965,12 +969,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the prefixes of paths by which metrics tell locks apart (feature `metrics`).
+    /// Sets the prefixes of paths by which metrics distinguish locks (feature `metrics`).
     ///
-    /// The label `prefix` of a lock is the longest of these that is its path, or a directory above it; without
-    /// any it is `other`, the default of all. So there are never more labels than prefixes, however many paths
-    /// there are. The paths are those that recipes are made with, without the namespace; a `/` at the beginning
-    /// may be left out. See [`observability`](crate::observability).
+    /// The label `prefix` of a lock is the longest of these prefixes that is its path, or a directory above
+    /// it. If there is none, it is `other`, as it is by default for all locks. So there are never more labels
+    /// than prefixes, however many paths there are. The paths are the ones passed to the recipes, without the
+    /// namespace; a `/` at the beginning may be left out. See [`observability`](crate::observability).
     ///
     /// # Examples
     /// ```
@@ -995,8 +999,8 @@ impl ClientBuilder {
     /// GSSAPI, feature `sasl-gssapi`), or certificates that are replaced while the client is connected.
     ///
     /// The session timeout and the credentials of this builder are added to it; `tls` and `sasl_digest` of this
-    /// builder replace those of the connector. With TLS options of the connector's, a server is connected by
-    /// TLS if its address in the connect string is `tcp+tls://host:port`, and a handshake that fails is not
+    /// builder replace those of the connector. If the connector has TLS options, a server is connected by TLS
+    /// if its address in the connect string is `tcp+tls://host:port`, and a handshake that fails is not
     /// explained.
     ///
     /// The connector must make sessions that this client may own. Do not use `with_session` (an expired
@@ -1025,8 +1029,8 @@ impl ClientBuilder {
 
     /// Connects to `host:port[,host:port…][/namespace]`.
     ///
-    /// This is one attempt, within the connect timeout: a service that may start before its servers uses
-    /// [`connect_lazy`](Self::connect_lazy).
+    /// This makes one attempt, within the connect timeout: a service that may start before its servers should
+    /// use [`connect_lazy`](Self::connect_lazy).
     ///
     /// # Errors
     /// See [`ConnectError`]; the connect timeout is that of [`connect_timeout`](Self::connect_timeout).
@@ -1055,13 +1059,13 @@ impl ClientBuilder {
 
     /// Returns a client of `host:port[,host:port…][/namespace]`, which connects in the background.
     ///
-    /// For a service that may start before ZooKeeper does, and must not fail because of that. The client asks
-    /// for its first session from here on, round after round as the [retry policy](Self::retry_policy) says, with
-    /// a second between the rounds, for as long as it lives. Until then its [state](Client::state) is
-    /// [`ConnectionState::Connecting`]. Calls wait for the first session as they wait for the next one after a
-    /// loss: a call with a timeout no longer than that, and each no longer than a round of tries takes, after
-    /// which it returns [`ErrorKind::Connection`](crate::ErrorKind::Connection), whose sources name
-    /// what was found for each server.
+    /// Use this for a service that may start before ZooKeeper does, and must not fail because of that. The
+    /// client tries to establish its first session in rounds, each according to the [retry
+    /// policy](Self::retry_policy), with a second between the rounds, for as long as the client lives. Until
+    /// it succeeds, its [state](Client::state) is [`ConnectionState::Connecting`]. Calls wait for the first
+    /// session as they wait for the next one after a loss: no longer than their timeout, and no longer than
+    /// one round of tries. After that they return [`ErrorKind::Connection`](crate::ErrorKind::Connection),
+    /// whose sources say what failed for each server.
     ///
     /// # Errors
     /// Returns [`ConnectError`]s for a connect string, a namespace or an ACL that cannot be used, and
@@ -1086,7 +1090,7 @@ impl ClientBuilder {
     /// assert_eq!(client.state(), ConnectionState::Connecting);
     ///
     /// # server.restart()?;
-    /// // They are now. For those who want to wait for that, at most for a minute:
+    /// // They are now. To wait for that, at most for a minute:
     /// let mut states = client.watch_state();
     /// let connected = states.wait_for(|state| *state == ConnectionState::Connected);
     /// tokio::time::timeout(Duration::from_secs(60), connected).await?.ok_or("closed")?;

@@ -1,5 +1,5 @@
-//! Who contends for a lock: what the nodes of a queue say of their owners. This is the only file that reads the
-//! wall clock, for people; nothing is decided by it.
+//! The contenders for a lock: the descriptions of their owners in the nodes of a queue. This is the only file
+//! that reads the wall clock, for people; nothing is decided by it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,27 +8,28 @@ use crate::path::NodePath;
 use crate::shown::{Quoted, Short};
 use crate::token::FencingToken;
 
-/// The data of a node that is shown has at most so many bytes; what is longer is cut. An identity is shorter.
+/// The data of a node that is shown has at most so many bytes; longer data are cut. An identity is shorter.
 const LONGEST: usize = 256;
 
 /// The data of a node whose owner was asked to release it, as Curator's `Revoker` writes it.
 pub(crate) const REVOKED: &str = "__REVOKE__";
 
-/// What is before the time in an identity.
+/// The text before the time in an identity.
 const SINCE: &str = " since ";
 
-/// What a contender's node says of its owner; part of a [`Contender`].
+/// The description of its owner in a contender's node; part of a [`Contender`].
 ///
 /// A node that this crate creates has by default one line of UTF-8 as its data: `host/pid/name since <unix ms>`,
-/// such as `web-3/4711/stock since 1763817600000`. The host is what `uname -n` prints, the name is that of
-/// [`ClientBuilder::name`](crate::ClientBuilder::name), and the time is that at which the node was created, by
-/// the wall clock of that host. Clocks of hosts differ, and this one decides nothing;
-/// [`Contender::since`] is by the clock of the servers.
+/// such as `web-3/4711/stock since 1763817600000`. The host is the output of `uname -n`, the name is that of
+/// [`ClientBuilder::name`](crate::ClientBuilder::name), and the time is that at which the node was created,
+/// by the wall clock of that host. Clocks of hosts differ, and this one decides nothing; [`Contender::since`]
+/// is by the clock of the servers.
 ///
 /// Data in any other form, from [`data`](crate::InterProcessMutexBuilder::data) of a builder or from another
 /// library, is text only: Curator's locks write an IP address, kazoo's nothing unless they were given an
-/// `identifier`. It is shown as UTF-8, with a replacement character for what is none, and cut to 256 bytes. A
-/// [request to revoke](crate::Client::attempt_revoke) replaces the data, so that who was asked is not known any more.
+/// `identifier`. It is shown as UTF-8, with replacement characters for bytes that are not UTF-8, and cut to
+/// 256 bytes. A [request to revoke](crate::Client::attempt_revoke) replaces the data, so that who was asked
+/// is not known any more.
 ///
 /// # Examples
 /// ```
@@ -72,7 +73,7 @@ impl Identity {
         let is_cut = data.len() > LONGEST;
         let mut text = String::from_utf8_lossy(data.get(..LONGEST).unwrap_or(data)).into_owned();
         if is_cut {
-            // What was cut in the middle of a character has become a replacement character.
+            // A character that was cut in the middle has become a replacement character.
             text.push('…');
         }
         let parts = Parts::of(&text);
@@ -138,7 +139,7 @@ impl fmt::Display for Identity {
             return f.write_str("a contender that was asked to release it");
         }
         let shown = self.parts.and_then(|parts| self.text.get(..parts.name.1)).unwrap_or(&self.text);
-        // The data is another process's: it may have line breaks, or what a terminal takes for an order.
+        // The data is another process's: it may have line breaks, or control sequences for a terminal.
         if shown.chars().any(char::is_control) {
             return write!(f, "{}", Short(&shown.escape_debug().to_string()));
         }
@@ -158,7 +159,7 @@ const LONGEST_NAME: usize = 100;
 /// The longest host name that is written, in bytes. ZooKeeper's nodes are for people; Linux has 64 at most.
 const LONGEST_HOST: usize = 64;
 
-/// Who this process is: what its nodes begin with. Made once for a client.
+/// The identity of this process, with which its nodes begin. Made once for a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     /// `host/pid/name`.
@@ -169,8 +170,8 @@ impl Process {
     /// The most bytes of an identity: host, process and name, and the time.
     pub(crate) const MOST_BYTES: usize = LONGEST_HOST + LONGEST_NAME + SINCE.len() + 32;
 
-    /// Returns the identity of a client with this name, by default that of the program. The error says what a
-    /// name has to be.
+    /// Returns the identity of a client with this name, by default that of the program. The error says which
+    /// names are valid.
     pub(crate) fn new(host: &str, name: Option<&str>) -> Result<Self, &'static str> {
         let name = match name {
             Some("") => return Err("it is empty"),
@@ -255,7 +256,7 @@ pub enum ContenderKind {
     Exclusive,
     /// Together with other readers.
     Read,
-    /// Alone, beside readers that wait for it.
+    /// Alone, while readers wait for it.
     Write,
     /// It has a permit of a semaphore.
     Permit,
@@ -276,8 +277,8 @@ impl fmt::Display for ContenderKind {
 ///
 /// [`queue`](crate::InterProcessMutex::queue) and [`holders`](crate::InterProcessMutex::holders) of a lock return
 /// contenders of all processes and libraries, and
-/// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) has the one that was in the way. It is what the
-/// servers said when they were asked: the contender may be gone since. It is shown on one line.
+/// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) has the contender that was ahead. It is the
+/// answer of the servers at that time: the contender may be gone since. It is shown on one line.
 ///
 /// # Examples
 /// ```
@@ -311,7 +312,7 @@ pub struct Contender {
     age: Duration,
 }
 
-/// What the servers say of a contender's node.
+/// The servers' data about a contender's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeStat {
     pub(crate) session: i64,
@@ -321,8 +322,8 @@ pub(crate) struct NodeStat {
 }
 
 impl Contender {
-    /// Returns a contender by what the servers say of its node. `has_token` is whether the zxid of its creation is
-    /// the token of an exclusive grant.
+    /// Returns a contender, from the servers' data about its node. `has_token` is whether the zxid of its
+    /// creation is the token of an exclusive grant.
     pub(crate) fn new(
         node: NodePath,
         kind: ContenderKind,
@@ -340,7 +341,7 @@ impl Contender {
         &self.node
     }
 
-    /// Returns what its node says of its owner.
+    /// Returns the description of the owner in its node.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
@@ -363,16 +364,16 @@ impl Contender {
     ///
     /// That is when it began to queue, or of a permit when it got the permit. Since when it *holds* the lock is
     /// not known to others; of a holder that had to wait that is later. A node that was made by a conversion
-    /// ([`downgrade`](crate::WriteGuard::downgrade), [`try_upgrade`](crate::ReadGuard::try_upgrade)) is as old as
-    /// the conversion, and one that a client keeps or hands over in memory may be older than the hold of any of
-    /// its tasks.
+    /// ([`downgrade`](crate::WriteGuard::downgrade), [`try_upgrade`](crate::ReadGuard::try_upgrade)) is as
+    /// old as the conversion, and a node that a client keeps or hands over in memory may be older than the
+    /// hold of any of its tasks.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         let millis = Duration::from_millis(u64::try_from(self.stat.ctime).unwrap_or_default());
         UNIX_EPOCH.checked_add(millis).unwrap_or(UNIX_EPOCH)
     }
 
-    /// Returns how old its node was when this client was told of it: the time from [`since`](Self::since) to that
+    /// Returns how old its node was when this client saw it: the time from [`since`](Self::since) to that
     /// moment by the wall clock of this process, which may differ from that of the servers.
     #[must_use]
     pub fn age(&self) -> Duration {

@@ -18,22 +18,23 @@ use crate::protocol::node_name::Kind;
 
 /// A mutual exclusion lock in the order of arrival across processes, for many waiters.
 ///
-/// Every contender has a node of its own from the beginning, and the lock is granted in the order of the
-/// nodes. It queues in the same line as [`InterProcessMutex`](crate::InterProcessMutex), Curator's mutex and
-/// go-zookeeper's. Three things differ:
+/// Every contender has a separate node from the beginning, and the lock is granted in the order of the nodes.
+/// Its contenders wait in the same queue as those of [`InterProcessMutex`](crate::InterProcessMutex),
+/// Curator's mutex and go-zookeeper's. Three things differ:
 ///
-/// - **Every waiter is in the queue at the servers**, whereas those of a mutex share one node of their client. So the order is that of arrival, in whichever process, and
-///   [`participants`](Self::participants) are all of them. More than
-///   [`max_waiters`](InterProcessFairLockBuilder::max_waiters) of one client are refused.
+/// - **Every waiter is in the queue at the servers**, whereas those of a mutex share one node of their
+///   client. So the order is that of arrival, whichever the process, and [`participants`](Self::participants)
+///   returns all waiters. More than [`max_waiters`](InterProcessFairLockBuilder::max_waiters) of one client
+///   are refused.
 /// - **A place in the queue is a value**: [`enqueue`](Self::enqueue) returns a [`QueuedLock`], which knows
 ///   its [`position`](QueuedLock::position) and can be awaited later.
 /// - **Thousands of waiters in one process** set one watch: a waiter behind a waiter of the same session is
 ///   woken in memory, and only the first one watches the server. The transaction that deletes the holder's
-///   node hands the lock over to the next node of the same session, if that exists. Arriving directly behind
-///   a waiter of the same session costs no list of the directory; those that need one share it.
+///   node hands the lock over to the next node of the same session, if that exists. A waiter that arrives
+///   directly behind one of the same session does not list the directory; waiters that need a list share it.
 ///
 /// A place is kept for as long as its session lives. If the session expires, its waiters queue again at the
-/// back of the queue, in the order among themselves.
+/// back of the queue, in the same order.
 ///
 /// # Memory
 /// A waiter costs less than 6 KiB in this process (which a test measures), and a node at the servers.
@@ -145,7 +146,7 @@ impl InterProcessFairLock {
             let pending = attempt::start(&path_lock, ask);
             let mut place = QueuedLock { path_lock, pending, came: None, location, call };
             if let Some(result) = place.pending.queued().await {
-                // If it is granted already, that is kept until it is asked for.
+                // If the lock is granted already, the guard is kept until the caller asks for it.
                 place.keep(result);
             }
             match place.came.take_if(|came| came.is_err()) {
@@ -168,8 +169,8 @@ lock_methods!(
 lock_builder! {
     /// Builder of an [`InterProcessFairLock`].
     ///
-    /// All handles of one client for one path and recipe share its options: the first handle decides, and
-    /// what a later one leaves unset it takes over.
+    /// All handles of one client for one path and recipe share its options: the first handle decides, and a
+    /// later one inherits the options that it leaves unset.
     ///
     /// # Examples
     /// With every option:
@@ -211,9 +212,10 @@ impl InterProcessFairLockBuilder {
 
 /// A place in the queue of an [`InterProcessFairLock`]. Dropping it leaves the queue.
 ///
-/// At the front the lock is granted to it even if it is not polled, and blocks all other contenders: drop
-/// places that are not used. If its session ends, or its node is deleted, it is queued again at the back. A
-/// lock that was granted and lost before the place was polled is not returned; it is queued again.
+/// The place that reaches the front is granted the lock even if it is not polled, and then blocks all other
+/// contenders: drop places that are not used. If its session ends, or its node is deleted, it is queued again
+/// at the back. A lock that was granted and lost before the place was polled is not returned; the place is
+/// queued again.
 ///
 /// # Examples
 /// ```
@@ -240,7 +242,7 @@ impl InterProcessFairLockBuilder {
 pub struct QueuedLock {
     path_lock: Arc<PathLock>,
     pending: Pending,
-    /// The outcome, until it is asked for.
+    /// The outcome, until the caller asks for it.
     came: Option<Result<LockGuard, AcquireError>>,
     location: &'static Location<'static>,
     call: Call,
@@ -280,7 +282,6 @@ impl QueuedLock {
             self.look();
             match &self.came {
                 Some(Err(error)) => return Err(error.clone()),
-                // Granted.
                 Some(Ok(_)) => return Ok(0),
                 None if self.pending.result_taken() => return Err(self.pending.used_up()),
                 None => {}
@@ -288,7 +289,7 @@ impl QueuedLock {
             if let Some(position) = self.pending.position().await? {
                 return Ok(position);
             }
-            // The attempt has ended, and says how.
+            // The attempt has ended: this returns its result.
             let result = self.pending.result().await;
             self.keep(result);
         }
@@ -391,7 +392,7 @@ impl QueuedLock {
         self.path_lock.path().user()
     }
 
-    /// Looks whether the lock was granted, and queues again if it was lost before it was asked for.
+    /// Checks whether the lock was granted, and queues again if it was lost before the caller asked for it.
     fn look(&mut self) {
         if let Some(result) = self.pending.result_now() {
             self.keep(result);
@@ -404,7 +405,8 @@ impl QueuedLock {
         }
     }
 
-    /// Takes what has come, for the caller. A grant that has waited here until the client was drained is given back.
+    /// Takes the outcome for the caller. A grant that was still here when the client was drained is given
+    /// back.
     fn take(&mut self) -> Option<Result<LockGuard, AcquireError>> {
         let drained = || self.path_lock.client().refuses(self.path_lock.path());
         let came = self.came.take()?;

@@ -8,7 +8,7 @@ use crate::token::{FencingToken, ReadToken, Token};
 
 /// Remembers the highest fencing tokens that a resource has seen, and refuses smaller ones.
 ///
-/// This is what a protected resource does, here for one that lives in memory:
+/// This is the rule of a protected resource, here for a resource in memory:
 /// - A **writer** (also the holder of a mutex or a fair lock) is compared with the highest token of a writer
 ///   *and* of a reader, and remembered as the highest writer.
 /// - A **reader** is compared with the highest token of a writer only, because readers that hold the lock
@@ -17,9 +17,8 @@ use crate::token::{FencingToken, ReadToken, Token};
 /// So a former writer is refused once a later writer or reader has been seen, and a former reader once a
 /// later writer has. Equal tokens pass: a holder may read and write several times.
 ///
-/// **Check the token before a read, too**, if what is written later depends on it. Otherwise a former holder
-/// that continues after the present one has read, and before it writes, is let in, and its write is
-/// overwritten.
+/// **Check the token before a read, too**, if a later write depends on it. Otherwise a former holder that
+/// continues after the present one has read, and before it writes, is let in, and its write is overwritten.
 ///
 /// # Examples
 /// ```
@@ -44,7 +43,7 @@ use crate::token::{FencingToken, ReadToken, Token};
 ///
 /// # In SQL
 /// A resource that stores its data makes the same comparison in the store, in the transaction that reads or
-/// writes. The highest tokens are in columns beside the data: 64-bit, `NOT NULL`, with a default of 0, or no
+/// writes. The highest tokens are in columns next to the data: 64-bit, `NOT NULL`, with a default of 0, or no
 /// row will ever match. If no lock of the table is a read lock, the columns for readers are not needed.
 ///
 /// ```sql
@@ -71,9 +70,9 @@ use crate::token::{FencingToken, ReadToken, Token};
 /// `(a < ?2 OR (a = ?2 AND b < ?3))` for the `<` in the `CASE` of the reader. The placeholders are SQLite's;
 /// PostgreSQL writes `$2`, and MySQL `?`, once for each use.
 ///
-/// What counts is the number of rows *matched*. A MySQL client returns rows changed, and so refuses a holder
-/// that shows its token twice, unless it connects with `CLIENT_FOUND_ROWS` (`useAffectedRows=false` in JDBC).
-/// A missing row refuses every holder, whereas an empty gate lets the first one in.
+/// The number of rows *matched* decides. A MySQL client returns rows changed, and so refuses a holder that
+/// shows its token twice, unless it connects with `CLIENT_FOUND_ROWS` (`useAffectedRows=false` in JDBC). A
+/// missing row refuses every holder, whereas an empty gate lets the first one in.
 ///
 /// ```
 /// use rusqlite::{Connection, params};

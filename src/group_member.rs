@@ -243,7 +243,7 @@ impl fmt::Debug for GroupMember {
 /// ```
 pub struct GroupWatch {
     group: Group,
-    /// What the caller knows; `None` before the first call.
+    /// The caller's last state; `None` before the first call.
     known: Option<Known>,
 }
 
@@ -251,9 +251,9 @@ impl GroupWatch {
     /// Waits until a member has come or gone since the last call, and returns the members; the first call
     /// returns them at once.
     ///
-    /// Nothing is lost between two calls: what changed then ends the next call at once, however much it was. One
-    /// that has left and come back, as after the end of its session, is a change. New data of a member are not a change,
-    /// but are returned with the next one. The watch goes on over the sessions of the client.
+    /// Nothing is lost between two calls: changes in between end the next call at once. A member that has
+    /// left and come back, as after the end of its session, is a change. New data of a member are not a
+    /// change, but are returned with the next one. The watch goes on over the sessions of the client.
     ///
     /// A call costs two lists, and a read for each member, and a `sync` if
     /// the members were last returned in an earlier session.
@@ -263,7 +263,7 @@ impl GroupWatch {
     /// policy allows: call it again. See [`PersistentNodeError`] for the other variants.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the next call returns what this one would have.
+    /// If the future is dropped, the next call returns the result that this one would have returned.
     pub async fn changed(&mut self) -> Result<BTreeMap<String, Vec<u8>>, PersistentNodeError> {
         let members = self.group.changed(self.known).await?;
         self.known = Some(members.known);

@@ -33,7 +33,7 @@ impl GuardSet {
         std::mem::take(&mut self.guards)
     }
 
-    /// Returns the state of the one that is worst off.
+    /// Returns the worst state of them all.
     pub(crate) fn state(&self) -> LockState {
         let mut worst = LockState::Held;
         for guard in &self.guards {
@@ -99,7 +99,7 @@ impl GuardSet {
         }
     }
 
-    /// Returns how much is left of the lease that is over first; `None` if there is none.
+    /// Returns the remaining time of the lease that ends first; `None` if there is none.
     pub(crate) fn lease_remaining(&self) -> Option<Duration> {
         self.guards.iter().filter_map(AnyGuard::lease_remaining).min()
     }
@@ -129,7 +129,7 @@ impl GuardSet {
             for release in releases {
                 result = result.and(release.await);
             }
-            // What the holder relied on was all of them, so a loss is what counts.
+            // The holder relied on all of them, so the loss of one counts.
             lost.map_or(result, |lost| Err(lost.into()))
         }
     }

@@ -1,4 +1,4 @@
-//! What all guards have in common: the trait.
+//! The trait that all guards implement.
 
 use std::fmt;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ use crate::transaction::{NodeData, Transaction};
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use zookeeper_recipes::{Guard, InterProcessMutex, InterProcessSemaphore};
 ///
-/// /// What a worker has to hold while it works.
+/// /// The locks that a worker must hold while it works.
 /// async fn work(needed: Vec<Box<dyn Guard>>) -> Result<(), Box<dyn std::error::Error>> {
 ///     assert!(needed.iter().all(|guard| guard.is_held()));
 ///     for guard in needed {
@@ -68,7 +68,7 @@ use crate::transaction::{NodeData, Transaction};
 /// ```
 #[must_use = "dropping the guard releases the lock at once: bind it to `_guard`, not to `_`"]
 pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
-    /// Returns the state: of several locks or permits, that of the one that is worst off.
+    /// Returns the state: of several locks or permits, the worst one.
     fn state(&self) -> LockState;
 
     /// Waits until the state differs from `known`, and returns the new one.

@@ -1,4 +1,4 @@
-//! A watch of what the guards of a client hold.
+//! A watch of the locks that the guards of a client hold.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::session::waker;
 ///
 /// Returned by [`Client::watch_holds`](crate::Client::watch_holds). A test that lets a session expire, stops
 /// the server or stops the service needs to know first that the lock is held, which the guard, deep in the
-/// service, does not tell it. It sees what is held now, and keeps no history: a lock that is acquired and
+/// service, does not tell it. It sees the current holds, and keeps no history: a lock that is acquired and
 /// released at once may have been held without being seen. It knows all recipes' guards and permits of this
 /// client, not those of other processes, and keeps the client's session open, as a handle does.
 ///
@@ -54,7 +54,7 @@ impl HoldWatch {
         Self { core, path_locks }
     }
 
-    /// Returns what is held now, by the clock, in the order of the paths.
+    /// Returns the current holds, by the clock, in the order of the paths.
     ///
     /// # Examples
     /// ```

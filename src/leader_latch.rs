@@ -25,8 +25,9 @@ use crate::transaction::{NodeData, Transaction, get_data_in};
 /// One participant of all processes leads at a time, for one *term* after the other. A latch stays in the
 /// election by itself: it joins when it is started, and joins again when its session has ended, when its node
 /// was deleted, and when the servers were away. There is no thread and no listener to look after.
-/// [`leadership`](Self::leadership) waits for a term, [`watch_state`](Self::watch_state) shows what comes of
-/// it. To run one thing while leading, [`LeaderSelector::lead`](crate::LeaderSelector::lead) is simpler.
+/// [`leadership`](Self::leadership) waits for a term, [`watch_state`](Self::watch_state) returns a watch of
+/// the state. To run one thing while leading, [`LeaderSelector::lead`](crate::LeaderSelector::lead) is
+/// simpler.
 ///
 /// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same election:
 /// each participant has a node in the directory of the election, with its id as data, and the one with the
@@ -37,9 +38,9 @@ use crate::transaction::{NodeData, Transaction, get_data_in};
 ///
 /// # What the leader knows
 /// The same as the holder of a lock ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)): a
-/// term is over once the last renewal of the session is two thirds of the session timeout old, before the
-/// servers let another lead. A process that was paused for longer goes on where it was, so pass the
-/// [fencing token](Leadership::fencing_token) of its term to whatever the leader writes to.
+/// term ends once the last renewal of the session is two thirds of the session timeout old, before the
+/// servers let another lead. A process that was paused for longer goes on where it was, so pass the [fencing
+/// token](Leadership::fencing_token) of its term to whatever the leader writes to.
 ///
 /// # Examples
 /// ```
@@ -148,7 +149,7 @@ impl LeaderLatch {
     /// # Errors
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the latch was closed or dropped, or the client was
     ///   closed.
-    /// - Otherwise what the servers refuse this participant: see [`AcquireError`]. None is worth a retry.
+    /// - Another error if the servers refuse this participant: see [`AcquireError`]. None is worth a retry.
     ///
     /// # Cancel safety
     /// It only waits. The participant stays in the election.
@@ -206,7 +207,7 @@ impl LeaderLatch {
         self.member.term().is_some()
     }
 
-    /// Returns what this participant is in the election, by the clock.
+    /// Returns the state of this participant in the election, by the clock.
     #[must_use]
     #[doc(alias = "getState")]
     pub fn state(&self) -> LeadershipState {
@@ -215,7 +216,7 @@ impl LeaderLatch {
 
     /// Returns a watch of the [`state`](Self::state), to wait for changes.
     ///
-    /// Changes are told by the session's thread; a question to [`state`](Self::state) or
+    /// The session's thread reports changes; a call of [`state`](Self::state) or
     /// [`has_leadership`](Self::has_leadership) reads the clock. The watch does not keep the latch: it shows
     /// [`Closed`](LeadershipState::Closed) when the last handle of that is dropped.
     ///
@@ -302,7 +303,7 @@ impl LeaderLatch {
 
     /// Leaves the election, and waits until a leadership is given up.
     ///
-    /// Work in [`Leadership::while_held`] is dropped first, so that it is over when another participant
+    /// Work in [`Leadership::while_held`] is dropped first, so that it has ended when another participant
     /// leads; work that is not polled is waited for at most for the session timeout. So do not await this
     /// inside of such work. All clones of the latch are closed, and a second call returns the same. A
     /// participant that does not lead returns at once; its node is deleted in the background, which
@@ -339,8 +340,8 @@ crate::shown::debug_as_path!(LeaderLatch);
 
 /// Builder of a [`LeaderLatch`].
 ///
-/// All latches of one client for one path share its options: the first one decides, and what a later one
-/// leaves unset it takes over.
+/// All latches of one client for one path share its options: the first one decides, and a later one inherits
+/// the options that it leaves unset.
 ///
 /// # Examples
 /// With every option:
@@ -403,7 +404,7 @@ impl LeaderLatchBuilder {
 
     /// Joins the election in the background, and returns at once.
     ///
-    /// What goes wrong later is told by [`LeaderLatch::leadership`].
+    /// Later errors are reported by [`LeaderLatch::leadership`].
     ///
     /// # Errors
     /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
@@ -436,7 +437,7 @@ impl LeaderLatchBuilder {
 ///
 /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
 /// let leadership = latch.leadership().await?;
-/// let done = leadership.while_held(async { 42 /* what only the leader does */ }).await?;
+/// let done = leadership.while_held(async { 42 /* work of the leader alone */ }).await?;
 /// // For data in ZooKeeper: the servers refuse it once another may lead.
 /// leadership.transaction().set_data("/scheduler/next", b"07:00", NodeVersion::Any).commit().await?;
 ///
@@ -453,7 +454,7 @@ pub struct Leadership {
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the state: asking for it reads the clock, and may find the term over.
+        // This omits the state: reading it reads the clock, and may end the term.
         write!(f, "Leadership({}, {})", Quoted(self.path()), self.fencing_token())
     }
 }
@@ -491,18 +492,18 @@ impl Leadership {
         self.term.token()
     }
 
-    /// Returns `true` unless the term is over, by the clock.
+    /// Returns `true` unless the term has ended, by the clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.term.lost().is_none()
     }
 
-    /// Returns a future that resolves when the term is over: lost, or given up.
+    /// Returns a future that resolves when the term ends: lost, or given up.
     ///
     /// The future does not borrow the leadership, so another task can wait for it.
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost: the next one resolves at once if the term is over.
+    /// If the future is dropped, nothing is lost: the next one resolves at once if the term has ended.
     ///
     /// # Examples
     /// ```
@@ -526,11 +527,11 @@ impl Leadership {
 
     /// Runs `work` in this term, and returns its output.
     ///
-    /// As soon as the term is over, `work` is dropped. If it is over by the time that `work` is done, its
-    /// output is dropped.
+    /// As soon as the term ends, `work` is dropped. If the term has ended by the time that `work` is done,
+    /// its output is dropped.
     ///
     /// # Errors
-    /// [`Lost`] if the term is over. If it was over before the call, `work` is not polled.
+    /// [`Lost`] if the term has ended. If it was over before the call, `work` is not polled.
     ///
     /// # Cancel safety
     /// If the future is dropped, `work` is dropped with it. The participant goes on leading.
@@ -543,7 +544,7 @@ impl Leadership {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let latch = zookeeper_recipes::LeaderLatch::start(&client, "/scheduler/leader")?;
     /// let leadership = latch.leadership().await?;
-    /// let done = leadership.while_held(async { 42 /* what only the leader does */ }).await?;
+    /// let done = leadership.while_held(async { 42 /* work of the leader alone */ }).await?;
     /// # assert_eq!(done, 42);
     /// # Ok(())
     /// # }
@@ -567,7 +568,7 @@ impl Leadership {
     /// See [`LockGuard::get_data`](crate::LockGuard::get_data).
     ///
     /// # Errors
-    /// [`TransactionError::Lost`] if the term is over; see [`TransactionError`] for the other variants.
+    /// [`TransactionError::Lost`] if the term has ended; see [`TransactionError`] for the other variants.
     ///
     /// # Cancel safety
     /// It only reads.

@@ -82,7 +82,7 @@ pub struct LeaderSelector {
 struct Terms(Mutex<Vec<Weak<Term>>>);
 
 impl Terms {
-    /// Adds a term, and forgets those that are over.
+    /// Adds a term, and forgets ended ones.
     fn begin(&self, term: &Arc<Term>) {
         let mut terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         terms.retain(|term| term.strong_count() > 0);
@@ -149,7 +149,7 @@ impl LeaderSelector {
 
     /// Waits until this participant leads, runs `work`, gives the leadership back, and returns the output.
     ///
-    /// If the term is over before the work is, because it was lost or
+    /// If the term ends before the work does, because it was lost or
     /// [interrupted](Self::interrupt_leadership), the work is dropped, the participant queues again, and
     /// `work` is called for its next term. So the work is begun again from the start; and if it ends after
     /// the leadership was lost, its output is dropped and it is begun again too.
@@ -162,12 +162,12 @@ impl LeaderSelector {
     /// it again, in a loop: others lead in between.
     ///
     /// # Errors
-    /// [`AcquireError`] if the servers refuse what this participant needs, or the client is closed.
+    /// [`AcquireError`] if the servers refuse a request of this participant, or the client is closed.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the work is dropped, and then the participant leaves: what it has at the
-    /// servers is deleted in the background, which [`Client::flush`](crate::Client::flush) waits for. Do not
-    /// keep the future without polling it: a participant that is not polled may be the leader.
+    /// If the future is dropped, the work is dropped, and then the participant leaves: its node at the
+    /// servers is deleted in the background, and [`Client::flush`](crate::Client::flush) waits for that. Do
+    /// not keep the future without polling it: a participant that is not polled may be the leader.
     ///
     /// # Examples
     /// ```
@@ -203,7 +203,8 @@ impl LeaderSelector {
                 terms.begin(&term);
                 let output = while_held(term.when_lost(), || term.lost(), work(term.token())).await;
                 drop(term);
-                // Given back in any case. What became of it is logged, and no concern of the work's.
+                // The lock is released in any case. A failed release is logged, and does not concern the
+                // work.
                 let released = hold.release().await;
                 match output {
                     Ok(output) => return Ok(output),
@@ -331,8 +332,8 @@ crate::shown::debug_as_path!(LeaderSelector);
 /// Builder of a [`LeaderSelector`].
 ///
 /// All handles of one client for one path share its options, those of an
-/// [`InterProcessMutex`](crate::InterProcessMutex) too: the first one decides, and what a later one leaves
-/// unset it takes over.
+/// [`InterProcessMutex`](crate::InterProcessMutex) too: the first one decides, and a later one inherits the
+/// options that it leaves unset.
 ///
 /// # Examples
 /// With every option:

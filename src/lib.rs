@@ -1,7 +1,8 @@
 //! Distributed locks for tokio on Apache ZooKeeper: the recipes of Apache Curator, in Rust.
 //!
-//! For services that run as several processes and must not do the same thing at the same time: sell the last item,
-//! hand out an order number, refresh a cache while another process writes the row behind it, run the nightly job.
+//! They are for services that run as several processes and must not do the same thing at the same time: sell
+//! the last item, hand out an order number, refresh a cache while another process writes the row behind it,
+//! run the nightly job.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -30,26 +31,26 @@
 //! | you want | use |
 //! |---|---|
 //! | one holder at a time | [`InterProcessMutex`] |
-//! | the same with thousands of waiters in the order of arrival across processes, or with a place in the queue to look at | [`InterProcessFairLock`] |
+//! | the same with thousands of waiters in the order of arrival across processes, or with a visible place in the queue | [`InterProcessFairLock`] |
 //! | many readers or one writer | [`InterProcessReadWriteLock`] |
 //! | any of these, in generic code | [`InterProcessLock`] |
 //! | several of these at once, all or none, without a deadlock | [`InterProcessMultiLock`] |
-//! | at most n holders at a time, each with a number of its own below n | [`InterProcessSemaphore`] |
+//! | at most n holders at a time, each with a separate number below n | [`InterProcessSemaphore`] |
 //! | one leader of many processes, which runs one thing | [`LeaderSelector::lead`] |
-//! | the same, with a state to ask and to watch | [`LeaderLatch`] |
+//! | the same, with a state to read and to watch | [`LeaderLatch`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
 //! | a job that runs once per day, or other occasion, although many processes wake for it | [`once()`] |
 //! | a path from a customer's text | [`LockPath::segment`] |
 //! | to start before ZooKeeper does, to stop in order | [`Client::connect_lazy`], [`Client::drain`] |
-//! | a node that is there for as long as this process is, over sessions | [`PersistentNode`] |
-//! | a list of the processes that are there, and a watch of it | [`GroupMember`] |
-//! | to be told when the client, a leader or a node changes its state | [`StateWatch`] |
+//! | an ephemeral node that is re-created whenever the session is replaced | [`PersistentNode`] |
+//! | a list of the running processes, and a watch of it | [`GroupMember`] |
+//! | a notification when the client, a leader or a node changes its state | [`StateWatch`] |
 //!
-//! Each of the locks can be acquired with a [lease](InterProcessMutex::acquire_with_lease), which ends it
-//! although its holder lives.
+//! Every lock can be acquired with a [lease](InterProcessMutex::acquire_with_lease): it is released after
+//! that time even if its holder is still running.
 //!
 //! A mutex and a fair lock on the same path exclude each other, also from different processes. A read-write
-//! lock needs a path of its own: where its nodes meet those of a mutex, both sides get
+//! lock needs its own path: where its nodes meet those of a mutex, both sides get
 //! [`ErrorKind::MixedRecipes`].
 //!
 //! # What a lock proves
@@ -57,11 +58,11 @@
 //! renews the lease on its locks every sixth of the session timeout (by default), by a committed transaction.
 //! (Reads, pings and `sync` are no proof: a server that is cut off from the others answers them while those
 //! grant the lock elsewhere.) When the last renewal is two thirds of the session timeout old, the guard reports the
-//! loss, before the servers can expire the session. So when the network or servers fail, the holder is told
-//! before another is granted the lock.
+//! loss, before the servers can expire the session. So when the network or servers fail, the holder is
+//! notified before another process is granted the lock.
 //!
 //! No lock can stop *your* process: after a longer pause (a garbage collector, a hypervisor, `SIGSTOP`, a
-//! laptop's lid) it goes on where it was, and writes. Two things protect the data from that:
+//! laptop's lid) it resumes where it was, and writes. Two things protect the data from that:
 //!
 //! * **The fencing token.** Store the highest [`FencingToken`] with the data (for a read-write lock also the
 //!   highest [`ReadToken`]), and reject reads and writes with a lower one in the same transaction.
@@ -88,11 +89,11 @@
 //! * **Thousands of tasks of one process may wait for one lock.** They wait in memory, in order, behind one node at
 //!   the servers, and [hand it over](InterProcessMutexBuilder::hand_off) without a request.
 //! * **A handler that is dropped drops its guards.** Web frameworks drop the future of a request when its
-//!   caller disconnects, and the lock goes in the middle of the work. Give work that has to come to its end
-//!   to a task, with its guard: [`LockGuard::while_held_owned`].
-//! * **A blocked executor does not cost the lock.** The session runs on a thread of its own.
+//!   caller disconnects, and the lock is released in the middle of the work. If the work must be completed,
+//!   move it to a task together with its guard: [`LockGuard::while_held_owned`].
+//! * **A blocked executor does not cost the lock.** The session runs on a separate thread.
 //! * **When a session expires**, its guards report the loss, and its waiters queue again in the next session,
-//!   in the order among themselves.
+//!   in the same order.
 //! * **Any executor may poll the futures.** Their timers run on the session's thread.
 //!
 //! # Coming from tokio::sync
@@ -113,9 +114,9 @@
 //! | `OwnedSemaphorePermit::split`, `merge` | [`SemaphorePermit::split`], [`merge`](SemaphorePermit::merge) |
 //! | `Semaphore::add_permits`, `forget_permits` | [`InterProcessSemaphore::set_limit`], for all processes |
 //! | `TryLockError` | [`TryLockError::WouldBlock`] |
-//! | `watch::Receiver`: `borrow`, `changed`, `wait_for` | [`StateWatch`]: [`get`](StateWatch::get), [`changed`](StateWatch::changed), [`wait_for`](StateWatch::wait_for), which return copies and hold nothing up |
+//! | `watch::Receiver`: `borrow`, `changed`, `wait_for` | [`StateWatch`]: [`get`](StateWatch::get), [`changed`](StateWatch::changed), [`wait_for`](StateWatch::wait_for), which return copies and block nothing |
 //!
-//! What differs:
+//! These points differ:
 //! * **The lock does not own the data**, which is in a database or another service. That is why each guard
 //!   has a [fencing token](LockGuard::fencing_token), for the owner of the data to compare.
 //! * **A lock can be lost while its guard lives**, when the session ends. Ask [`LockGuard::is_held`], or run
@@ -150,7 +151,7 @@
 //! | `getLockNodeBytes()` | [`InterProcessMutexBuilder::data`] |
 //! | `InterProcessReadWriteLock.readLock()`, `writeLock()` | [`InterProcessReadWriteLock::read_lock`], [`write_lock`](InterProcessReadWriteLock::write_lock) |
 //! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
-//! | upgrade: waits for itself, for ever | [`ReadGuard::try_upgrade`], which does not wait for other contenders |
+//! | upgrade: waits for itself forever | [`ReadGuard::try_upgrade`], which does not wait for other contenders |
 //! | a read lock while holding the write lock | by value: [`WriteGuard::reenter_as_reader`] |
 //! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline, and with the members in one order |
 //! | `DistributedAtomicLong`, `AtomicValue.succeeded()` | [`DistributedAtomicLong`], with errors |
@@ -169,19 +170,19 @@
 //! | `PersistentNode` (ephemeral), `useProtection` | [`PersistentNode`], [`protected`](PersistentNodeBuilder::protected) |
 //! | `GroupMember`, its `PathChildrenCache` | [`GroupMember`], [`GroupMember::watch`] |
 //! | `LockInternals` and its driver | not public |
-//! | barriers, queues, caches, `SharedValue`, `DistributedAtomicInteger`, service discovery | no equal |
+//! | barriers, queues, caches, `SharedValue`, `DistributedAtomicInteger`, service discovery | no equivalent |
 //!
-//! Curator's and go-zookeeper's mutexes use the same node names, and all queue in the same line. So do
-//! Curator's read-write locks, of which those before 5.5 downgrade unsafely (CURATOR-621). Kazoo's locks
-//! (Python) have other names: use [`Dialect::Kazoo`].
+//! Curator's and go-zookeeper's mutexes use the same node names, and all wait in the same queue. The same
+//! holds for read-write locks; Curator's before 5.5 downgrade unsafely (CURATOR-621). Kazoo's locks (Python)
+//! have other names: use [`Dialect::Kazoo`].
 //!
 //! # Errors
 //! A request that failed is an [`Error`], which has a [`kind`](Error::kind). Calls that only ask the servers
-//! return it: those that look at a lock, [`Client::attempt_revoke`], [`InterProcessMutex::break_lock`],
-//! [`InterProcessSemaphore::set_limit`]. Calls that can end in other ways too return an enum with a variant
+//! return it: the ones that look at a lock, [`Client::attempt_revoke`], [`InterProcessMutex::break_lock`],
+//! [`InterProcessSemaphore::set_limit`]. Calls that can also end in other ways return an enum with a variant
 //! `Request` for it and a method `kind()`: [`AcquireError`], [`TransactionError`], [`ConversionError`],
-//! [`OnceError`], [`PersistentNodeError`], [`AtomicLongError`], and [`TryLockError`], which has it in its
-//! `Acquire`. Others ask nothing, or clean up: [`BuildError`], [`ConnectError`], [`ReleaseError`],
+//! [`OnceError`], [`PersistentNodeError`], [`AtomicLongError`], and [`TryLockError`], which wraps it in its
+//! variant `Acquire`. Others ask nothing, or clean up: [`BuildError`], [`ConnectError`], [`ReleaseError`],
 //! [`DrainError`]. Each has `is_retryable()` and `path()`, and its message says what to do where something
 //! can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
 //!
@@ -196,13 +197,13 @@
 //! # Pages
 //! - [`from_redisson`]: `RLock` and its relatives, method by method, with what does the same here; what a lock in
 //!   Redis can lose, and what a lock in ZooKeeper costs.
-//! - [`why_no_redlock`]: the rules of RedLock, with what one ensemble does instead.
-//! - [`testing_a_service`]: how a test brings about a lost lock, an expired session, servers that are away and a lost
-//!   reply, and what it waits for.
+//! - [`why_no_redlock`]: the rules of RedLock, and how one ensemble replaces each of them.
+//! - [`testing_a_service`]: how a test causes a lost lock, an expired session, an outage and a lost reply,
+//!   and what the test waits for.
 //! - [`observability`]: spans, events and metrics of locks, by name.
 //!
 //! # Features
-//! None is on by default.
+//! No feature is on by default.
 //!
 //! | feature | what it adds |
 //! |---|---|
@@ -286,7 +287,7 @@ pub use tls::TlsOptions;
 pub use token::{FencingToken, ParseTokenError, ReadToken, Token};
 pub use transaction::{NodeData, NodeVersion, Transaction};
 
-/// What a simulation takes the place of; see `simulation/README.md`.
+/// The parts that a simulation replaces; see `simulation/README.md`.
 #[cfg(simulation)]
 #[doc(hidden)]
 pub mod simulation {

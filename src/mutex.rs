@@ -14,12 +14,13 @@ use crate::protocol::room::HandOff;
 
 /// A mutual exclusion lock across processes.
 ///
-/// Excludes all contenders that use the same path in the same ensemble. It is Curator's class of that name,
-/// in Curator's znode dialect: each client that wants the lock creates one ephemeral sequential node below the path, the
-/// lowest number holds the lock, and a client that waits watches the one node before its own. A free lock costs 2 requests,
-/// a create and a list, and 1 after three free grants in a row. Its release costs 1 and wakes one waiter. Java
-/// (Curator) processes contend on the same path, Go (go-zookeeper) by the same node names, which no test runs,
-/// and Python (kazoo) processes with that [dialect](InterProcessMutexBuilder::dialect).
+/// The mutex excludes all contenders that use the same path in the same ensemble. It is Curator's class of
+/// that name, with Curator's node names: each client that wants the lock creates one ephemeral sequential
+/// node below the path, the lowest number holds the lock, and a client that waits watches the one node before
+/// its own. Acquiring a free lock takes 2 requests, a create and a list, or 1 after three free grants in a
+/// row. Its release takes 1 and wakes one waiter. Java processes (Curator) contend on the same path; Python
+/// processes (kazoo) do with that [dialect](InterProcessMutexBuilder::dialect). Go processes (go-zookeeper)
+/// use the same node names, but no test runs them.
 ///
 /// The value is a handle: it is cheap to clone, and does no I/O until it is used. All handles of one client
 /// for one path share one node in the queue at the servers, whatever the number of tasks that wait: the tasks wait in
@@ -27,14 +28,14 @@ use crate::protocol::room::HandOff;
 /// [`hand_off`](InterProcessMutexBuilder::hand_off). [`InterProcessFairLock`](crate::InterProcessFairLock) has a node
 /// for each waiter, and keeps the order across processes.
 ///
-/// Leader election is the same thing: [`LeaderSelector`](crate::LeaderSelector) is a participant that works
-/// while it holds this lock.
+/// Leader election works in the same way: a [`LeaderSelector`](crate::LeaderSelector) is a participant that
+/// works while it holds such a lock.
 ///
 /// # Not re-entrant
 /// A task that holds the lock and acquires it again waits for itself. With a timeout, the error names the
-/// line that acquired the lock, and for how long it has been held. There is no thread or task identity: the
-/// guard is the hold, and can be released anywhere. [`LockGuard::reenter`] returns another guard of the same
-/// hold.
+/// line that acquired the lock, and for how long it has been held. A lock does not belong to a thread or a
+/// task: it belongs to its guard, which can be released anywhere. [`LockGuard::reenter`] returns another
+/// guard of the same hold.
 ///
 /// # Examples
 /// ```
@@ -57,9 +58,9 @@ use crate::protocol::room::HandOff;
 /// # }
 /// ```
 ///
-/// A lock for each key: handles are cheap, so make one for each request. What a client knows of a path (options, a
-/// [kept](InterProcessMutexBuilder::sticky) node, that it was free so often that the next grant needs no list) lasts
-/// as long as a handle or a guard of it does: keep the handle of a path that is used again and again.
+/// A lock for each key: handles are cheap, so make one for each request. A client caches state for each path
+/// (options, a [kept](InterProcessMutexBuilder::sticky) node, whether the next grant needs a list), and drops
+/// it with the last handle or guard. If you use a path repeatedly, keep its handle.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -148,8 +149,8 @@ lock_methods!(
 lock_builder! {
     /// Builder of an [`InterProcessMutex`].
     ///
-    /// All handles of one client for one path and recipe share its options: the first handle decides, and
-    /// what a later one leaves unset it takes over.
+    /// All handles of one client for one path and recipe share its options: the first handle decides, and a
+    /// later one inherits the options that it leaves unset.
     ///
     /// # Examples
     /// With every option:
@@ -179,20 +180,20 @@ lock_builder! {
 }
 
 impl InterProcessMutexBuilder {
-    /// Sets how many tasks of this client have the lock in a row at most, and for how long, before another process has
-    /// its turn; by default 1,000 tasks and 5 ms.
+    /// Sets the maximum number of tasks of this client that have the lock in a row, and the maximum time,
+    /// before another process has its turn; by default 1,000 tasks and 5 ms.
     ///
     /// The tasks of a client share one node in the queue. A task that waits for it costs less than 2 KiB of memory and
-    /// no request. A release passes the node to the task that has waited longest, without a request; each holder has a
-    /// [fencing token](crate::LockGuard::fencing_token) of its own. When a bound is reached, the node is deleted, and
-    /// the next task queues with a new one behind all others: so another process waits for this one at most `time`
-    /// and the longest hold of one task. With a bound of 1 task nothing is handed over, and each holder has a node of its
-    /// own. Both are at least 1 (a nanosecond).
+    /// no request. A release passes the node to the task that has waited longest, without a request; each
+    /// holder has a separate [fencing token](crate::LockGuard::fencing_token). When a bound is reached, the
+    /// node is deleted, and the next task queues with a new node behind all others: so another process waits
+    /// for this one at most `time` plus the longest hold of one task. With a bound of 1 task nothing is
+    /// handed over, and each holder has a separate node. Both bounds are at least 1 (a nanosecond).
     ///
     /// Nothing is handed over after a loss, after a requested [revocation](crate::LockGuard::revoked) that was
     /// noticed, while the guard is [`Suspended`](crate::LockState::Suspended), or after a
-    /// [transaction](crate::LockGuard::transaction) of unknown outcome: then the node is deleted. A fair lock, and a
-    /// multi-lock, of this client at the same path have nodes of their own.
+    /// [transaction](crate::LockGuard::transaction) of unknown outcome: then the node is deleted. A fair lock
+    /// or a multi-lock of this client at the same path has separate nodes.
     ///
     /// # Examples
     /// ```
@@ -231,24 +232,24 @@ impl InterProcessMutexBuilder {
     /// Keeps the node when the lock is released, while no other process wants the lock and for at most `idle`
     /// after the last use; by default it is deleted.
     ///
-    /// To acquire a kept lock again is a matter of memory: no request, no other thread, and a
-    /// [fencing token](crate::LockGuard::fencing_token) of its own. For a lock that one process uses again and
-    /// again, and others seldom. While it is kept, no guard holds it, and
+    /// Re-acquiring a kept lock needs no request and no thread switch, and still yields a new [fencing
+    /// token](crate::LockGuard::fencing_token). Use this for a lock that one process uses repeatedly, and
+    /// others seldom. While the node is kept, no guard holds it, and
     /// [`is_acquired_in_this_process`](InterProcessMutex::is_acquired_in_this_process) returns `false`.
     ///
-    /// The client watches the lock's directory. A contender of another process, or of another lock of this
-    /// client at the same path, makes it give the node up: at once if it is kept, with the release if it is
-    /// held. So another process has the lock after the hold that is under way and about three round trips. A
-    /// [`try_lock`](InterProcessMutex::try_lock) of another process that finds only such a node ahead creates its
-    /// own, and waits up to 100 ms for the lock before it returns
-    /// [`WouldBlock`](crate::TryLockError::WouldBlock); versions of other makers that only read do not make the
-    /// owner give up. The node is given up too when the connection is interrupted, and is not kept while the
-    /// session can watch no more.
+    /// The client watches the lock's directory. When a contender of another process, or of another lock of
+    /// this client at the same path, appears, the client gives the node up: immediately if it is kept, with
+    /// the release if it is held. So another process has the lock about three round trips after the current
+    /// hold. A [`try_lock`](InterProcessMutex::try_lock) of another process that finds only such a node ahead
+    /// creates its own, and waits up to 100 ms for the lock before it returns
+    /// [`WouldBlock`](crate::TryLockError::WouldBlock); a `try_lock` of another library that only reads the
+    /// queue does not make the owner give the node up. The node is also given up when the connection is
+    /// interrupted, and is not kept while the session cannot set another watch.
     ///
     /// While no other process wants the lock, the tasks of the client hand it over in memory without the bounds of
-    /// [`hand_off`](Self::hand_off). The price is one watch, and one list the first time that the node is
-    /// kept. `idle` is longer than zero. [`Client::flush`](crate::Client::flush) does not wait for a kept
-    /// node; [`Client::close`](crate::Client::close) deletes it.
+    /// [`hand_off`](Self::hand_off). This costs one watch, and one list the first time that the node is kept.
+    /// `idle` is longer than zero. [`Client::flush`](crate::Client::flush) does not wait for a kept node;
+    /// [`Client::close`](crate::Client::close) deletes it.
     ///
     /// # Examples
     /// ```

@@ -22,23 +22,23 @@ use crate::transaction::{NodeData, Transaction, get_data};
 
 /// Runs a job once per occasion: of all processes that ask for it, one runs it.
 ///
-/// `path` names the job, and `occasion` is what it is to run once for: a day, an hour, the number of an
-/// invoice run. All processes have to come to the same name, and no clock decides anything else: not when a
-/// run is over, nor how long its lock lasts. A process whose clock is late asks for the same occasion later,
-/// and finds the record. Nothing is sent before [`run`](OnceBuilder::run).
+/// `path` names the job, and the job runs once for each `occasion`: a day, an hour, the number of an invoice
+/// run. All processes must compute the same name. No clock decides anything else: neither when a run has
+/// ended, nor how long its lock lasts. A process whose clock is late asks for the same occasion later, and
+/// finds the record. Nothing is sent before [`run`](OnceBuilder::run).
 ///
 /// # What is promised
 /// - **Recorded at most once.** The record is committed in one transaction with a check of the lock's node.
 /// - **Run until it is recorded.** If a run fails, panics, loses the lock or dies with its process, the next
-///   call runs the job, and so does one that waits.
+///   call runs the job, and so does a call that waits.
 /// - **Never two at once, while the lock is held.** The lock lasts as long as the job, without a timeout to
 ///   choose: it goes with the session of its process. When it is lost, the job is dropped, before another
 ///   process runs it.
 ///
 /// A run that was dropped or died **has done a part of its work**, and a process that was paused may go on with
 /// it for a moment ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)). So a job either can be
-/// repeated, or passes its [token](OnceRun::fencing_token) to what it writes to, or has its writes to ZooKeeper
-/// committed [with the record](OnceRun::record_with), where they take effect exactly once.
+/// repeated, or passes its [token](OnceRun::fencing_token) to the resource that it writes to, or commits its
+/// writes to ZooKeeper [with the record](OnceRun::record_with), where they take effect exactly once.
 ///
 /// # Examples
 /// ```
@@ -66,7 +66,7 @@ use crate::transaction::{NodeData, Transaction, get_data};
 /// # Layout
 /// The lock is a mutex at `<path>/lock`, and the record of an occasion the persistent node
 /// `<path>/done/<occasion>`, with one line: who ran it, and the token of the run. The occasion is any text;
-/// what cannot stand in a path is [escaped](crate::LockPath::segment).
+/// characters that are not allowed in a path are [escaped](crate::LockPath::segment).
 #[doc(alias = "cron")]
 #[doc(alias = "scheduler")]
 #[doc(alias = "ShedLock")]
@@ -111,7 +111,7 @@ pub struct OnceBuilder {
     wait: Option<Duration>,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 ///
 /// # Examples
 /// ```
@@ -128,10 +128,10 @@ pub struct OnceBuilder {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnceOutcome<T> {
-    /// This call ran the job, and it is recorded. Has what the job returned.
+    /// This call ran the job, and it is recorded. Contains the job's result.
     Ran(T),
     /// The job is recorded for this occasion already. Also if this call ran it, but lost the lock before that was
-    /// recorded, and another process ran and recorded it meanwhile: what the job returned here is dropped.
+    /// recorded, and another process ran and recorded it meanwhile: the result of this run is dropped.
     AlreadyRun(OnceRecord),
 }
 
@@ -183,7 +183,7 @@ impl OnceBuilder {
     /// Sets how long to wait at most while another process has the lock, and most likely runs the job; by
     /// default until it is done.
     ///
-    /// When the time is over, [`run`](Self::run) returns [`AcquireError::TimedOut`] in
+    /// When the time has passed, [`run`](Self::run) returns [`AcquireError::TimedOut`] in
     /// [`OnceError::Acquire`]. The time of the job is not counted. With zero, it does not wait for others.
     pub fn wait(mut self, timeout: Duration) -> Self {
         self.wait = Some(timeout);
@@ -193,8 +193,8 @@ impl OnceBuilder {
     /// Runs the job, unless it is recorded for the occasion, and records it.
     ///
     /// If another process has the lock, this waits for it, and then finds the record, or runs the job. The job
-    /// is dropped when the lock is lost. The record has to be committed before this returns
-    /// [`OnceOutcome::Ran`]; a reply that is lost is made up for.
+    /// is dropped when the lock is lost. The record is committed before this returns [`OnceOutcome::Ran`],
+    /// even if a reply is lost.
     ///
     /// An occasion that is recorded costs one request.
     ///
@@ -202,7 +202,7 @@ impl OnceBuilder {
     /// A panic of the job goes through: the lock is released, and nothing is recorded.
     ///
     /// # Errors
-    /// - [`OnceError::Failed`] with what the job returned.
+    /// - [`OnceError::Failed`] with the job's error.
     /// - [`OnceError::Lost`] if the lock was lost, and the job dropped.
     /// - [`OnceError::Acquire`] if the [wait](Self::wait) was over.
     /// - See [`OnceError`] for the other variants.
@@ -268,7 +268,7 @@ impl OnceBuilder {
             Recorded::Ours => Ok(OnceOutcome::Ran(output)),
             Recorded::Another(found) => Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found))),
             Recorded::No(error) => Err(self.not_recorded(error)),
-            // Under the next grant it is certain: the node that the write depends on is gone.
+            // Under the next grant the outcome is certain: the node that the write depends on is gone.
             Recorded::InDoubt(error) => match self.look_again(&mutex, &records).await {
                 Ok(Some(found)) if once::is_of(&found.data, token) => Ok(OnceOutcome::Ran(output)),
                 Ok(Some(found)) => Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found))),
@@ -334,14 +334,14 @@ impl OnceBuilder {
     }
 }
 
-/// Releases the lock. What the record says does not depend on how that ends.
+/// Releases the lock. The record does not depend on the outcome.
 async fn release(guard: LockGuard) {
     if let Err(error) = guard.release().await {
         log::debug!(%error, "the lock of a job was lost before its release");
     }
 }
 
-/// What adds writes to the transaction of the record.
+/// A function that adds writes to the transaction of the record.
 type Write = Box<dyn for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Send>;
 
 /// The writes that are committed with the record.
@@ -358,7 +358,7 @@ impl Writes {
     }
 }
 
-/// One run of a job, which holds the lock: what [`OnceBuilder::run`] passes to the job.
+/// One run of a job, which holds the lock; [`OnceBuilder::run`] passes it to the job.
 ///
 /// # Examples
 /// ```
@@ -390,7 +390,7 @@ impl OnceRun {
         &self.occasion
     }
 
-    /// Returns the fencing token of the run, by which a resource can refuse what is left of an earlier one.
+    /// Returns the fencing token of the run, by which a resource can refuse late writes of an earlier one.
     ///
     /// See [`LockGuard::fencing_token`].
     #[must_use]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use base64ct::{Base64, Encoding};
 
-/// An entry of an ACL: what some users may do with the nodes that a recipe creates.
+/// An entry of an ACL: the permissions of some users for the nodes that a recipe creates.
 ///
 /// The default is [`Acl::open`], as in Curator: anyone may do anything. All processes that share a lock need
 /// CREATE, DELETE and READ on its directory, and READ on each other's nodes: a waiter watches its
@@ -100,7 +100,7 @@ impl Acl {
 }
 
 impl Acl {
-    /// Returns an entry for those who have authenticated by the scheme `digest` as `user` with `password`
+    /// Returns an entry for sessions that have authenticated by the scheme `digest` as `user` with `password`
     /// ([`ClientBuilder::auth`](crate::ClientBuilder::auth)).
     ///
     /// The servers get, and store, a hash of the two: that of ZooKeeper's `DigestAuthenticationProvider`, an

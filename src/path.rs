@@ -12,25 +12,24 @@ use crate::shown::Quoted;
 
 /// The longest path accepted, in bytes, namespace included.
 ///
-/// ZooKeeper sets no limit of its own below the 1 MiB of a whole request (`jute.maxbuffer`), but a session's
-/// watched paths have to be sent again in one piece after a reconnect, and `zookeeper-client` 0.11.2 cannot
-/// do that for more than 128 KiB. A path of this size leaves room for several watches.
+/// ZooKeeper sets no limit below the 1 MiB of a whole request (`jute.maxbuffer`), but after a reconnect a
+/// session sends all paths that it watches in one request, and `zookeeper-client` 0.11.2 cannot do that for
+/// more than 128 KiB. A path of this size leaves room for several watches.
 pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 
 /// The path of a lock; [`segment`](Self::segment) makes a part of one from outside data.
 ///
 /// Constructors take the path as a string and check it. A path made from a customer's name, a file name or a
 /// URL needs more than the check: a slash in it would be another level, and `..` an error. `segment` escapes
-/// such text, so that each key has a path of its own and no key is refused, and [`key`](Self::key) returns
-/// the text of a segment.
+/// such text, so that each key has a separate path and no key is refused, and [`key`](Self::key) returns the
+/// text of a segment.
 ///
 /// # Locks side by side, not inside each other
 /// The children of a lock's path are its queue. A lock at `/inventory` and another at `/inventory/sku-42`
-/// share a directory: the second one's directory is a child of the first one's, which the locks of this crate
-/// ignore with a warning, for which Curator's wait for ever, and which is taken for a contender if its name
-/// ends as a lock node's does (`lock-0000000007`). So give locks a directory of their own, in which no lock
-/// has its path: one for each key at `/inventory/items/<key>`, and the one for all of them at
-/// `/inventory/all`.
+/// share a directory: the second lock's directory is a child of the first's. This crate ignores it with a
+/// warning; Curator waits for it forever; and it is taken for a contender if its name ends as a lock node's
+/// does (`lock-0000000007`). So keep the locks in a separate directory, whose own path is not the path of a
+/// lock: one for each key at `/inventory/items/<key>`, and the one for all of them at `/inventory/all`.
 ///
 /// # Examples
 /// ```
@@ -55,22 +54,22 @@ pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockPath {
-    /// The path of a directory in which nodes of a lock are: the user's path below the client's namespace, or
-    /// a [subdirectory](Self::subdirectory) of that.
+    /// The path of a directory that contains nodes of a lock: the user's path below the client's namespace,
+    /// or a [subdirectory](Self::subdirectory) of that.
     server: Arc<str>,
     namespace: usize,
-    /// The length of what is behind the user's path.
+    /// The length of the part behind the user's path.
     subdirectory: usize,
 }
 
 impl LockPath {
-    /// Returns `key` as one segment of a path: with everything escaped that cannot stand there.
+    /// Returns `key` as one segment of a path, with every character escaped that is not allowed there.
     ///
-    /// Escaped as in a URL, `%` and two hexadecimal digits for each byte of UTF-8: the slash, `%`, and the
-    /// characters that ZooKeeper refuses, which are control characters, U+E000 to U+F8FF, U+FFF0 to U+FFFF
-    /// and all beyond U+FFFF (emoji). The keys `.`, `..` and `zookeeper` are escaped as a whole, and the
-    /// empty key is `%`. Different keys have different segments, and what needs no escape stays as it is.
-    /// Case counts, in ZooKeeper as here.
+    /// As in a URL, a character is escaped as `%` and two hexadecimal digits for each byte of UTF-8. These
+    /// characters are escaped: the slash, `%`, and those ZooKeeper refuses, which are control characters,
+    /// U+E000 to U+F8FF, U+FFF0 to U+FFFF and all beyond U+FFFF (emoji). The keys `.`, `..` and `zookeeper`
+    /// are escaped as a whole, and the empty key is `%`. Different keys have different segments, and all
+    /// other characters stay as they are. Case counts, in ZooKeeper as here.
     ///
     /// The segment is at most three times as long as the key. A path may have 16 KiB with the namespace,
     /// beyond which constructors return [`BuildError::InvalidPath`](crate::BuildError::InvalidPath): keys of
@@ -112,7 +111,7 @@ impl LockPath {
     #[doc(alias = "urldecode")]
     pub fn key(segment: &str) -> Result<String, InvalidPath> {
         let unescaped = path_segment::unescape(segment);
-        // Only the one way to write a key is accepted.
+        // Accepts only the one canonical way to write a key.
         unescaped.filter(|key| path_segment::escape(key) == segment).ok_or_else(|| {
             InvalidPath::new(segment, "it is no segment that `LockPath::segment` makes from a key")
         })
@@ -137,8 +136,8 @@ impl LockPath {
         Ok(Self { server, namespace: namespace.len(), subdirectory: 0 })
     }
 
-    /// Returns the path of a directory of the recipe's own below the user's path. Errors and guards show the
-    /// user's path nevertheless.
+    /// Returns the path of a recipe's subdirectory below the user's path. Errors and guards show the user's
+    /// path nevertheless.
     pub(crate) fn subdirectory(&self, name: &str) -> Self {
         Self {
             server: self.child(name).into(),
@@ -157,7 +156,7 @@ impl LockPath {
         &self.server[self.namespace..self.server.len() - self.subdirectory]
     }
 
-    /// Returns the path of the directory without the namespace: of a subdirectory, with its name.
+    /// Returns the path of the directory without the namespace; that of a subdirectory includes its name.
     pub(crate) fn whole(&self) -> &str {
         &self.server[self.namespace..]
     }
@@ -170,7 +169,7 @@ impl LockPath {
 
     /// Returns the path of a child of this directory at the servers.
     pub(crate) fn child(&self, name: &str) -> String {
-        // Not by `format!`: each request has such a path.
+        // Each request builds such a path, and `format!` is slower.
         [&*self.server, "/", name].concat()
     }
 
@@ -199,9 +198,9 @@ impl fmt::Debug for LockPath {
 ///
 /// A guard's [`node`](crate::LockGuard::node) and a lock's
 /// [`participants`](crate::InterProcessMutex::participants) return them, and
-/// [`Client::attempt_revoke`](crate::Client::attempt_revoke) takes one, where the path of the lock itself
-/// would be a mistake. They dereference to `str` and compare with strings. They have no order, because that
-/// of the texts is not the order of the queue.
+/// [`Client::attempt_revoke`](crate::Client::attempt_revoke) takes one, so that the path of the lock itself
+/// is not passed by mistake. They dereference to `str` and compare with strings. They have no order, because
+/// that of the texts is not the order of the queue.
 ///
 /// # Examples
 /// ```

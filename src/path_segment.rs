@@ -44,8 +44,8 @@ pub(crate) fn unescape(segment: &str) -> Option<String> {
     String::from_utf8(key).ok()
 }
 
-/// Returns whether ZooKeeper refuses a character in paths. It looks at UTF-16, and so refuses those that are
-/// two units there.
+/// Returns whether ZooKeeper refuses a character in paths. It looks at UTF-16, and so refuses characters that
+/// are two units there.
 pub(crate) fn is_refused(c: char) -> bool {
     matches!(u32::from(c), 0x0000..=0x001f | 0x007f..=0x009f | 0xd800..=0xf8ff | 0xfff0..)
 }

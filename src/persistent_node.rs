@@ -18,8 +18,8 @@ use crate::session::waker;
 use crate::shown::Quoted;
 use crate::state_watch::StateWatch;
 
-/// An ephemeral node that is there again after the end of its session, or a deletion by hand: what a service
-/// registers itself with.
+/// An ephemeral node that is re-created after the end of its session, or a deletion by hand. A service
+/// registers itself with it.
 ///
 /// It is Curator's class of that name, with ephemeral nodes. It is created in the background as soon as there
 /// is a session, and again in each next session, with the data that were [set](Self::set_data) last. The client
@@ -33,8 +33,8 @@ use crate::state_watch::StateWatch;
 /// dropped.
 ///
 /// A process that was killed and starts again is in `Conflict` with its own former session until the servers expire
-/// that, up to a session timeout (30 s by default). With [`protected`](PersistentNodeBuilder::protected) it is
-/// registered at once, beside the former node.
+/// that, up to a session timeout (30 s by default). With [`protected`](PersistentNodeBuilder::protected) it
+/// is registered at once, while the former node still exists.
 ///
 /// Unlike a guard it proves nothing: for a moment after its end another may use the name. See
 /// [`InterProcessMutex`](crate::InterProcessMutex) for that.
@@ -136,8 +136,8 @@ impl PersistentNode {
     /// Waits until the node was created for the first time.
     ///
     /// # Errors
-    /// - [`PersistentNodeError::TimedOut`] if `timeout` is over. It says whether another node is at the path, and
-    ///   the creation goes on.
+    /// - [`PersistentNodeError::TimedOut`] if `timeout` has passed. It says whether another node is at the
+    ///   path, and the creation goes on.
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
     ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) at once, if the servers refuse it.
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) or
@@ -164,7 +164,7 @@ impl PersistentNode {
     #[doc(alias = "waitForInitialCreate")]
     pub async fn wait_for_initial_create(&self, timeout: Duration) -> Result<(), PersistentNodeError> {
         let (node, started) = (Arc::clone(&self.node), Instant::now());
-        // Where the timers are.
+        // This runs where the timers are.
         let waited = self.client.run_while_polled(async move {
             tokio::time::timeout(timeout, persistent_node::until_written(&node, 1)).await
         });
@@ -184,8 +184,8 @@ impl PersistentNode {
     /// Sets the data, and waits until the node has them.
     ///
     /// If the node is not there at the moment, it is created with the new data. Of two calls at once the later one
-    /// counts, for both. What another hand has written to the node is written over; until the next call, what it
-    /// writes stays.
+    /// counts, for both. This overwrites data that another process has written to the node; data that it
+    /// writes later stay until the next call.
     ///
     /// # Errors
     /// - [`PersistentNodeError::DataTooLarge`] if they are longer than 1,000,000 bytes. Nothing is changed.
@@ -307,7 +307,8 @@ impl PersistentNode {
                 // The node is gone with the session.
                 result = Ok(());
             }
-            // Kept until here: its last handle would close the session before the answer.
+            // The client is kept until here: the drop of its last handle would close the session before the
+            // answer.
             drop(client);
             result
         }

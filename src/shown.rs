@@ -6,7 +6,7 @@ use std::fmt;
 /// A text of more characters than this is cut.
 const LONGEST: usize = 120;
 
-/// A text for a message; one that is long is cut in the middle, and keeps its beginning and its end.
+/// A text for a message; a long text is cut in the middle, and keeps its beginning and its end.
 pub(crate) struct Short<'a>(pub(crate) &'a str);
 
 /// The same in quotation marks, as by [`Debug`](fmt::Debug) for `str`.
@@ -78,7 +78,7 @@ macro_rules! debug_as_text {
     ($error:ident { $($variant:ident),+ $(,)? }) => {
         impl std::fmt::Debug for $error {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                // Without a wildcard: a new variant has to be listed.
+                // There is no wildcard, so that a new variant must be listed.
                 let name = match self {
                     $(Self::$variant { .. } => concat!(stringify!($error), "::", stringify!($variant)),)+
                 };

@@ -11,13 +11,13 @@ use crate::session::waker;
 /// Returned by `watch_state` of [`Client`](crate::Client::watch_state),
 /// [`LeaderLatch`](crate::LeaderLatch::watch_state), [`PersistentNode`](crate::PersistentNode::watch_state) and
 /// [`GroupMember`](crate::GroupMember::watch_state). A watch that is slow may miss states in between, but always
-/// gets the latest. It keeps nothing open, and goes on when what it watches is dropped, up to the last state,
-/// which is `Closed`.
+/// gets the latest. It keeps nothing open, and continues after the watched object is dropped, up to the last
+/// state, which is `Closed`.
 ///
-/// What it returns is a copy, and a predicate is called with one: a caller that is slow, blocks or panics delays
+/// It returns a copy, and calls a predicate with a copy: a caller that is slow, blocks or panics delays
 /// neither the session nor another watch. It needs no runtime.
 ///
-/// A clone has returned what the original had, and both go on by themselves.
+/// A clone starts where the original is, and both continue independently.
 ///
 /// # Examples
 /// ```
@@ -87,7 +87,7 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
     /// Returns `None` after the last state, `Closed`, has been returned.
     ///
     /// # Cancel safety
-    /// Cancel safe: the next call returns what this one would have.
+    /// Cancel safe: the next call returns the state that this one would have returned.
     ///
     /// # Examples
     /// ```
@@ -127,7 +127,7 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
     ///
     /// # Cancel safety
     /// Cancel safe: it only waits. If the future is dropped, if the predicate panics or if `None` is returned,
-    /// [`changed`](Self::changed) returns what it would have without this call.
+    /// [`changed`](Self::changed) returns the same state as without this call.
     ///
     /// # Examples
     /// ```
@@ -145,7 +145,8 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
     /// # }
     /// ```
     pub async fn wait_for(&mut self, mut predicate: impl FnMut(&S) -> bool) -> Option<S> {
-        // What the predicate has seen only is not returned: this watch goes on when that is.
+        // This watch only advances when a state is returned: states that only the predicate has seen do not
+        // count.
         let mut ahead = self.clone();
         let (mut state, _) = ahead.take();
         while !predicate(&state) {
@@ -164,7 +165,7 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
 
 impl<S: Copy + fmt::Debug + Send + Sync> fmt::Debug for StateWatch<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A copy: what it is written to may block.
+        // This uses a copy, because the writer may block.
         f.debug_tuple("StateWatch").field(&self.get()).finish()
     }
 }

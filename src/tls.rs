@@ -10,9 +10,9 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 /// For [`ClientBuilder::tls`](crate::ClientBuilder::tls), with the feature `tls`. The servers listen for TLS at
 /// their `secureClientPort`.
 ///
-/// A server's certificate has to be signed by one of these CAs (the system's are not asked), and to be for the
-/// host in the connect string: for a name if that is a name, for an address if it is an address. Neither check
-/// can be turned off, and names are not looked up by address, which Java's client does.
+/// A server's certificate must be signed by one of these CAs (the system's are not used), and must be for the
+/// host in the connect string: for a name if that is a name, for an address if it is an address. Neither
+/// check can be turned off, and names are not looked up by address, which Java's client does.
 ///
 /// Files are read once, when the client is connected.
 ///
@@ -83,7 +83,7 @@ impl TlsOptions {
         Self::default()
     }
 
-    /// Trusts the CAs in a PEM file, beside those of other calls.
+    /// Trusts the CAs in a PEM file, in addition to the CAs of other calls.
     ///
     /// Revocation lists in the file are used, too. With one of them, every certificate of a server needs its
     /// issuer's.
@@ -121,7 +121,7 @@ impl TlsOptions {
         self
     }
 
-    /// Trusts these CAs, beside those of other calls.
+    /// Trusts these CAs, in addition to the CAs of other calls.
     ///
     /// # Examples
     /// ```

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::shown::{Quoted, Short};
 
-/// The error of parsing a token: the text is not what a token prints.
+/// The error of parsing a token: the text is not the output of a token.
 ///
 /// # Examples
 /// ```
@@ -55,7 +55,7 @@ macro_rules! travels {
     };
 }
 
-/// What the tokens of readers and of writers have in common, apart from their types.
+/// The common part of the tokens of readers and of writers, apart from their types.
 macro_rules! token {
     ($(#[$docs:meta])* $token:ident, $name:literal, $(#[$zxid:meta])* zxid, $(#[$counter:meta])* counter) => {
         $(#[$docs])*
@@ -181,7 +181,7 @@ macro_rules! token {
         impl FromStr for $token {
             type Err = ParseTokenError;
 
-            /// Parses what [`Display`](fmt::Display) prints: the two numbers with a `-` in between.
+            /// Parses the output of [`Display`](fmt::Display): the two numbers with a `-` in between.
             ///
             /// # Errors
             /// [`ParseTokenError`] if the text is anything else.
@@ -209,15 +209,15 @@ token! {
     /// and a counter, which tells the grants of one hold apart. It is not the sequence number in the node's
     /// name: that one starts at 0 again after ZooKeeper has removed an empty lock directory.
     ///
-    /// Each grant to write has a token of its own, including one by
+    /// Each grant to write has a separate token, including a grant by
     /// [`try_upgrade`](crate::ReadGuard::try_upgrade). It is greater than the tokens of all earlier readers
     /// and writers, and smaller than those of all later ones. Guards that share a hold
     /// ([`reenter`](crate::LockGuard::reenter),
     /// [`WriteGuard::reenter_as_reader`](crate::WriteGuard::reenter_as_reader)) share the grant and its
-    /// numbers. The tokens of readers have a type of their own, [`ReadToken`].
+    /// numbers. The tokens of readers have a separate type, [`ReadToken`].
     ///
     /// Compare only tokens of the same lock in the same ensemble. An ensemble that was rebuilt or restored
-    /// from an older snapshot starts with smaller zxids: reset what the resource remembers.
+    /// from an older snapshot starts with smaller zxids: reset the tokens that the resource remembers.
     ///
     /// # Storing a token
     /// As two 64-bit numbers (`(i64, i64)`), which SQL compares as a row value, or as 16 bytes that sort
@@ -273,7 +273,7 @@ token! {
     /// Returns the zxid of the transaction that created the lock node.
     ///
     /// After an upgrade it is that of the transaction that created the write node, or of the transaction
-    /// before the one that created the first node waiting behind it, whichever is smaller.
+    /// before the creation of the first node waiting behind it, whichever is smaller.
     zxid,
     /// Returns how often the lock was handed over, and [upgraded](crate::ReadGuard::try_upgrade), by one node, which tells
     /// the grants of that node apart.
@@ -283,10 +283,10 @@ token! {
 token! {
     /// The fencing token of a read lock.
     ///
-    /// It is greater than the [`FencingToken`] of every earlier writer but the one that it was downgraded
-    /// from, to which it is equal, and smaller than that of every later one. The tokens of readers that hold
-    /// the lock together have no meaningful order, so a resource compares a reader only with the highest
-    /// writer ([`FenceGate`](crate::FenceGate)). For that reason the type is another one.
+    /// It is greater than the [`FencingToken`] of every earlier writer except the writer that it was
+    /// downgraded from, to which it is equal, and smaller than that of every later one. The tokens of readers
+    /// that hold the lock together have no meaningful order, so a resource compares a reader only with the
+    /// highest writer ([`FenceGate`](crate::FenceGate)). For that reason the type is another one.
     ///
     /// After a [downgrade](crate::WriteGuard::downgrade), and in a guard by
     /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader), it has the numbers of the writer's token.
@@ -325,7 +325,7 @@ token! {
 
 /// The fencing token of a guard whose kind is known only at run time ([`AnyGuard`](crate::AnyGuard)).
 ///
-/// It has no order: what a token is compared with depends on its kind
+/// It has no order: which token it is compared with depends on its kind
 /// ([`FenceGate::admit`](crate::FenceGate::admit)). As text it has its kind before the numbers: `write-9-0`
 /// or `read-9-0`.
 ///
@@ -405,14 +405,14 @@ impl fmt::Display for Token {
     }
 }
 
-/// What a token prints before its numbers if its kind is known only at run time.
+/// The text before the numbers of a token whose kind is known only at run time.
 const WRITE: &str = "write-";
 const READ: &str = "read-";
 
 impl FromStr for Token {
     type Err = ParseTokenError;
 
-    /// Parses what [`Display`](fmt::Display) prints: `write-` or `read-`, and the numbers.
+    /// Parses the output of [`Display`](fmt::Display): `write-` or `read-`, and the numbers.
     ///
     /// # Errors
     /// [`ParseTokenError`] if the text is anything else.

@@ -45,7 +45,7 @@ use crate::shown::Quoted;
 /// ```
 ///
 /// Read, check, write: [`get_data`](crate::LockGuard::get_data) of the guard returns the version for the write,
-/// which is refused if the data were changed in between by one that did not take the lock.
+/// which is refused if a process that did not take the lock has changed the data in between.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -196,7 +196,7 @@ impl<'a> Transaction<'a> {
     /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
     /// guard
     ///     .transaction()
-    ///     .check("/prices", 0) // the prices are those that were read
+    ///     .check("/prices", 0) // the prices have not changed since they were read
     ///     .set_data("/orders/4711", b"priced", 0)
     ///     .commit()
     ///     .await?;
@@ -258,7 +258,7 @@ impl<'a> Transaction<'a> {
         }
         let (holds, operations) = self.checked()?;
         let committed = transact::transact(&holds.iter().collect::<Vec<_>>(), operations).await;
-        // Of a term that was given up meanwhile the node is gone, and this says why.
+        // If the term was given up meanwhile, its node is gone, and this says why.
         committed.map_err(|error| match (error, over()) {
             (TransactionError::Lost(_), Some(lost)) => lost.into(),
             (error, _) => error,
@@ -285,8 +285,8 @@ impl<'a> Transaction<'a> {
 /// The version of a node that a write of a [`Transaction`] requires.
 ///
 /// ZooKeeper counts the changes of each node's data, and returns the number as the `version` of the node's
-/// stat. An `i32` converts into it, so what a ZooKeeper client has returned can be passed as it is, and so
-/// does an `Option<i32>`, as `zookeeper-client` takes it.
+/// stat. An `i32` converts into it, so the version that a ZooKeeper client returned can be passed as it is,
+/// and so does an `Option<i32>`, which `zookeeper-client` takes.
 ///
 /// ```
 /// use zookeeper_recipes::NodeVersion;
@@ -297,7 +297,7 @@ impl<'a> Transaction<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NodeVersion {
-    /// Any version: the node only has to exist.
+    /// Any version: the node only needs to exist.
     #[default]
     Any,
     /// This version and no other.
@@ -374,7 +374,7 @@ pub(crate) async fn get_data_in(term: &Term, path: &str) -> Result<Option<NodeDa
     let holds = [&hold];
     let read = tokio::select! {
         biased;
-        // A hold that is given up is told of no loss.
+        // A hold that is given up is not notified of a loss.
         lost = term.when_lost() => return Err(lost.into()),
         read = get_data(&holds, path) => read,
     };

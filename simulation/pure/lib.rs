@@ -7,10 +7,12 @@ mod error {
     mod build;
     mod cause;
     mod lost;
+    mod request;
 
     pub use build::{BuildError, InvalidPath};
     pub(crate) use cause::Cause;
     pub use lost::{Lost, LostReason};
+    pub(crate) use request::RequestFailure;
 }
 #[path = "../../src/path.rs"]
 mod path;

@@ -22,7 +22,7 @@ pub(super) fn ask_at(deadline: Instant, asked: Duration) -> Option<Instant> {
     asks_at(deadline, asked).filter(|at| *at > Instant::now())
 }
 
-/// The same, also if that is over: the time was another call's until now.
+/// Like [`ask_at`], but also returns a moment that has passed: until now this time belonged to another call.
 pub(super) fn asks_at(deadline: Instant, asked: Duration) -> Option<Instant> {
     deadline.checked_sub((asked / 4).min(BEFORE))
 }
@@ -63,7 +63,7 @@ async fn list(path_lock: &Arc<PathLock>, session: &Arc<Session>) -> bool {
     true
 }
 
-/// Notes what a read of the node `name` has returned.
+/// Records the result of a read of the node `name`.
 pub(super) fn know(path_lock: &PathLock, session: &Session, name: &str, (data, stat): &(Vec<u8>, zk::Stat)) {
     if let Some(contender) = first_contender(path_lock, session, name, (data, stat)) {
         path_lock.first_seen().know(contender);

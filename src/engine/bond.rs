@@ -8,7 +8,7 @@ use crate::session::holds::HeldLock;
 /// The holds of one value. Weak, because each has this.
 #[derive(Debug)]
 pub(super) struct Bond {
-    /// Empty once one is lost: the others are told once.
+    /// Empty once one is lost, so that the others are notified once.
     holds: Mutex<Vec<Weak<dyn HeldLock>>>,
     /// The path of the lock that was lost first.
     first_lost: OnceLock<Arc<str>>,
@@ -20,7 +20,7 @@ impl Bond {
     }
 }
 
-/// What a hold is bound to; nothing if it is a value by itself.
+/// The bond of a hold; `None` if the hold is not bound to others.
 #[derive(Debug, Default)]
 pub(super) struct Bound(Mutex<Option<Arc<Bond>>>);
 
@@ -41,7 +41,8 @@ impl Bound {
         if holds.is_empty() {
             return;
         }
-        // Before the others are told: a task that finds one of them lost says which was the first.
+        // This comes before the notification of the others: a task that finds one of them lost reports which
+        // was lost first.
         bond.first_lost.get_or_init(|| path.into());
         for hold in holds.iter().filter_map(Weak::upgrade) {
             hold.on(event.clone());

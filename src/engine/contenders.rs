@@ -47,12 +47,12 @@ pub(crate) async fn holders(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>,
     read_all(path_lock, path_lock.path(), names.collect()).await
 }
 
-/// Returns how many contenders a lock has, those that hold it included.
+/// Returns the number of contenders of a lock, holders included.
 pub(crate) async fn count(path_lock: &Arc<PathLock>) -> Result<usize, Error> {
     Ok(usable_queue(path_lock).await?.map_or(0, |queue| queue.contenders().count()))
 }
 
-/// Reads these nodes. One that is gone is left out.
+/// Reads these nodes. A contender that is gone is left out.
 async fn read_all(
     path_lock: &Arc<PathLock>,
     directory: &LockPath,
@@ -85,7 +85,7 @@ async fn read_all(
         });
         match read.await {
             Ok(Ok(mut read)) => contenders.append(&mut read),
-            // Not left out: it may be the holder.
+            // This contender is not left out: it may be the holder.
             Ok(Err(unreadable)) => {
                 let subject = (directory, Subject::Node(unreadable));
                 return Err(error_of(path_lock, Purpose::Look, subject, RequestFailure::NoAuth));
@@ -96,7 +96,7 @@ async fn read_all(
     Ok(contenders)
 }
 
-/// What a request for the deletion of a contender's node has shown.
+/// The outcome of a request to delete a contender's node.
 enum Deleted {
     Done,
     /// It does not exist, or the node of this name is another contender's.
@@ -115,18 +115,20 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
         return Err(not_broken(path_lock, contender, RequestFailure::OtherLock));
     };
     let server = &directory.child(node.name());
-    // Of a deletion without an answer: then it is gone, and existed.
+    // Remembers that the node existed: if a deletion gets no answer and the node is gone later, it was
+    // deleted here.
     let was_there = &AtomicBool::new(false);
     for _ in 0..MOST_LOOKS {
         // Repeated as a whole: by the time of a repetition the node of this name may be another's.
         let deleted = path_lock.client().ask(|_, handle| async move {
-            // The server may lag behind, and still show one that is gone.
+            // The server may lag behind, and still show a deleted one.
             handle.sync(server).await?;
             let stat = handle.check_stat(server).await?.filter(|stat| is_of(contender, stat));
             let Some(stat) = stat else { return Ok(Deleted::NotThere) };
             was_there.store(true, Ordering::Relaxed);
-            // The version says that the node is the one that was looked at. It is not created anew with the same name,
-            // number and version in between: that takes a new directory, and as many creates in it as in the old one.
+            // The version shows that this is the same node as before. It cannot have been created again with
+            // the same name, number and version in between: that takes a new directory, and as many creates
+            // in it as in the old one.
             match handle.delete(server, Some(stat.version)).await {
                 Ok(()) => Ok(Deleted::Done),
                 Err(zk::Error::NoNode) => Ok(Deleted::NotThere),

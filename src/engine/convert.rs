@@ -1,8 +1,8 @@
-//! Downgrades and upgrades of one hold: does what a [`Conversion`] says, and settles by what node the lock is
-//! held then.
+//! Downgrades and upgrades of one hold: carries out the steps of a [`Conversion`], and settles which node
+//! then holds the lock.
 //!
 //! A conversion runs as a task where the session runs, and owns the hold: a caller that goes away stops
-//! nothing, and what the hold has become is released by its drop.
+//! nothing, and dropping the result releases the hold, whatever it has become.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -174,7 +174,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
         }
         Converted::Lost { gone, delete: nodes } => {
             let reason = if gone { LostReason::NodeDeleted } else { LostReason::NotConverted };
-            // Told before the rest is deleted, which may take long.
+            // The holder is notified before the rest is deleted, which may take long.
             held.conversion_lost(reason);
             if gone {
                 session.disown(&hold.path_lock().path().child(own));

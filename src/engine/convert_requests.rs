@@ -1,4 +1,4 @@
-//! The requests of a [`Conversion`](crate::protocol::convert::Conversion), and what their answers mean to it.
+//! The requests of a [`Conversion`](crate::protocol::convert::Conversion), and the meaning of their answers.
 
 use std::sync::Arc;
 
@@ -121,7 +121,7 @@ impl<'a> ConversionRequests<'a> {
                 before
             }
         };
-        // So that the conversion repeats the deletion.
+        // This makes the conversion repeat the deletion.
         FailureKind::NotNow.into()
     }
 
@@ -133,7 +133,7 @@ impl<'a> ConversionRequests<'a> {
             .add_create(&create, &self.path_lock.node_data(), &options)
             .and_then(|()| writer.add_delete(&delete, self.version(&delete, hold)));
         if let Err(error) = put {
-            // Not expected: the paths have been checked, and the ACL is not empty.
+            // This is not expected: the paths have been checked, and the ACL is not empty.
             return Created::Failed(self.session.failure(error));
         }
         let sent = clock::now();

@@ -1,4 +1,4 @@
-//! Reads and changes a counter; what to do next is decided in [`protocol::counter`](crate::protocol::counter).
+//! Reads and changes a counter; the next step is decided in [`protocol::counter`](crate::protocol::counter).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ pub(crate) struct Counter {
     pub(crate) client: Arc<Core>,
 }
 
-/// What a change has made of the counter.
+/// The result of a change to the counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Changed {
     /// The new value.
@@ -79,7 +79,7 @@ impl Counter {
 
     async fn read(&self, handle: &Handle, sync: bool) -> Result<CounterEvent, zk::Error> {
         let path = self.path.server();
-        // Sent together.
+        // Both requests are sent together.
         let sync = sync.then(|| handle.sync(path));
         let read = handle.get_data(path);
         if let Some(sync) = sync {
@@ -184,7 +184,7 @@ struct Work {
     counter: Arc<Counter>,
     /// Whether the outcome is unknown if the task ends now.
     in_doubt: Arc<AtomicBool>,
-    /// What the last request without an answer got instead.
+    /// The failure of the last request that got no answer.
     last_failure: Option<Cause>,
     /// Why the last request failed for good.
     error: Option<AtomicLongError>,
@@ -237,7 +237,7 @@ impl Work {
         self.last_failure.clone().unwrap_or_else(|| cause(zk::Error::ConnectionLoss))
     }
 
-    /// Sends one request. What is repeated, and with which version, is not decided here.
+    /// Sends one request. This does not decide which request is repeated, nor with which version.
     async fn ask(
         &mut self,
         repetition: &mut Repetition<'_>,
@@ -272,7 +272,7 @@ impl Work {
                     CounterRequest::Write { value, version } => {
                         counter.write(session, &handle, value, version).await
                     }
-                    // Not a request to the servers; see `run`.
+                    // This is not a request to the servers; see `run`.
                     CounterRequest::Pause { .. } => Ok(CounterEvent::Paused),
                 }
             }

@@ -28,7 +28,7 @@ use crate::token::FencingToken;
 /// How many nodes are read at a time.
 const AT_A_TIME: usize = 64;
 
-/// What a [`LeaderLatch`](crate::LeaderLatch) is in its election.
+/// The state of a [`LeaderLatch`](crate::LeaderLatch) in its election.
 ///
 /// # Examples
 /// ```
@@ -57,7 +57,8 @@ pub enum LeadershipState {
     /// It leads, in the term with this token, and no server has confirmed the session lately: the leadership
     /// may be lost soon. Begin nothing new.
     Suspended(FencingToken),
-    /// It has left the election: it was closed, its client was closed, or the servers refuse what it needs.
+    /// It has left the election: it was closed, its client was closed, or the servers refuse a request that
+    /// it needs.
     Closed,
 }
 
@@ -100,7 +101,8 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// Returns the id of the participant, which is the data of its node. What is not UTF-8 is replaced.
+    /// Returns the id of the participant, which is the data of its node. Bytes that are not UTF-8 are
+    /// replaced.
     #[must_use]
     #[doc(alias = "getId")]
     pub fn id(&self) -> &str {
@@ -126,8 +128,8 @@ impl Participant {
     }
 }
 
-/// Returns the participants in the order of their nodes, at most `most` of them. Those that leave meanwhile
-/// are left out.
+/// Returns the participants in the order of their nodes, at most `most` of them. Participants that leave
+/// meanwhile are left out.
 pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Result<Vec<Participant>, Error> {
     let work = Arc::clone(path_lock);
     let participants = path_lock.client().run_while_polled(async move {
@@ -182,8 +184,8 @@ async fn read(path_lock: &Arc<PathLock>, nodes: &[NodePath]) -> Result<Vec<Parti
     }
 }
 
-/// Waits until this participant leads. What a repetition may change does not end the wait: it goes on until
-/// the caller leaves (docs/protocol.md#election).
+/// Waits until this participant leads. An error that a repetition may cure does not end the wait, which lasts
+/// until the caller leaves (docs/protocol.md#election).
 pub(crate) async fn until_leading(
     path_lock: &Arc<PathLock>,
     location: &'static Location<'static>,
@@ -211,8 +213,8 @@ pub(crate) async fn until_leading(
     }
 }
 
-/// One term of a leader, for those who work in it. It keeps neither the leadership nor the client and its session: the
-/// participant does.
+/// One term of a leader, shared with the work in it. It keeps neither the leadership nor the client and its
+/// session: the participant does.
 #[derive(Debug)]
 pub(crate) struct Term {
     held: Arc<Held>,
@@ -264,19 +266,19 @@ impl Term {
         self.held.directory().user_child(&self.held.name())
     }
 
-    /// Tells those who work in it that it is over, by the leader's own decision.
+    /// Notifies the work in the term that the leader has ended it.
     pub(crate) fn give_up(&self) {
         self.given_up.send_replace(true);
     }
 
-    /// Returns the loss, if the term is over by the clock.
+    /// Returns the loss, if the term has ended by the clock.
     pub(crate) fn lost(&self) -> Option<Lost> {
         let given_up = *self.given_up.borrow();
         let reason = if given_up { Some(LostReason::GivenUp) } else { self.held.lost() };
         reason.map(|reason| Lost { path: self.path().into(), reason })
     }
 
-    /// Waits until the term is over. Keeps neither the session nor the client.
+    /// Waits until the term ends. Keeps neither the session nor the client.
     pub(crate) fn when_lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         let path = self.path().into();
         let (mut given_up, lost) = (self.given_up.subscribe(), waker::contain(self.held.when_lost()));
@@ -302,7 +304,7 @@ impl Term {
     }
 
     fn state(&self) -> LockState {
-        // Without its session it is lost.
+        // A term without its session is lost.
         let valid = self.held.session().is_some_and(|session| session.lease().is_valid());
         self.held.state(valid)
     }
@@ -331,7 +333,7 @@ impl Drop for Work<'_> {
     }
 }
 
-/// What a member of an election is, for those who wait for its terms.
+/// The state of a member of an election, for callers that wait for its terms.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Status {
     #[default]
@@ -342,7 +344,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    /// Returns its term; `None` if that is over by the clock.
+    /// Returns its term; `None` if that has ended by the clock.
     fn term(&self) -> Option<&Arc<Term>> {
         match self {
             Self::Leads(term) if term.lost().is_none() => Some(term),
@@ -368,7 +370,7 @@ struct Shared {
     status: watch::Sender<Status>,
     /// The same for the user, with the changes in between.
     state: watch::Sender<LeadershipState>,
-    /// What came of leaving; `None` until that is done.
+    /// The result of leaving; `None` until that is done.
     left: watch::Sender<Option<Result<(), ReleaseError>>>,
 }
 
@@ -482,7 +484,7 @@ impl Drop for LeftOnDrop {
 /// Takes part in an election until the member stops.
 async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: &'static Location<'static>) {
     let LeftOnDrop { path_lock, shared } = &left;
-    // By its own decision, or because nothing can be acquired any more.
+    // The member left by its own decision, or because nothing can be acquired any more.
     let left_for = || Status::Left(path_lock.client().refuses(path_lock.path()));
     loop {
         let leading: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(until_leading(path_lock, location));
@@ -540,8 +542,8 @@ impl Drop for GivesUp<'_> {
     }
 }
 
-/// Waits until the member is dropped or leaves, or its client is drained: a leadership has no end of its own that
-/// a drain could wait for (docs/protocol.md#drain).
+/// Waits until the member is dropped or leaves, or its client is drained: a leadership does not end by
+/// itself, so a drain cannot wait for it (docs/protocol.md#drain).
 async fn stopped(stop: &mut watch::Receiver<bool>, client: &Core) {
     tokio::select! {
         // An error means that it was dropped.
@@ -554,7 +556,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>, client: &Core) {
 async fn until_lost(hold: &Hold, shared: &Shared) {
     let mut state = hold.state();
     loop {
-        // After the look: what is told is no older.
+        // This comes after the look, so that the reported state is no older.
         shared.publish();
         if matches!(state, LockState::Lost(_)) {
             return;

@@ -1,5 +1,5 @@
-//! Who is first in a lock's queue, as its errors say it. The attempts of a path lock share what is known of that
-//! node, so that it costs them a request once, or none (docs/protocol.md#held-by).
+//! Who is first in a lock's queue, as its errors say it. The attempts of a path lock share their knowledge of
+//! that node, so that it costs them a request once, or none (docs/protocol.md#held-by).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use crate::contender::Contender;
 use crate::protocol::queue::Queue;
 
-/// How long what was read counts, for an error that is made by then: longer than a call asks before its deadline.
+/// How long a read result is valid for an error: longer than a call asks before its deadline.
 const COUNTS_FOR: Duration = Duration::from_millis(500);
 
 /// How long it is between two reads before deadlines: thousands of calls may end one after the other.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the attempts of a path lock know of the node that is first in the queue.
+/// The knowledge that the attempts of a path lock share of the node that is first in the queue.
 #[derive(Debug, Default)]
 pub(super) struct FirstSeen(Mutex<Seen>);
 
@@ -21,7 +21,7 @@ pub(super) struct FirstSeen(Mutex<Seen>);
 struct Seen {
     /// The name of the node that was first by the last list.
     name: Option<Arc<str>>,
-    /// What a read of a node has returned, and when it was known to exist.
+    /// The result of a read of a node, and the time at which the node was known to exist.
     known: Option<(Contender, Instant)>,
     /// How many watches are set on that node: while there is one, it exists.
     watches: usize,
@@ -40,7 +40,8 @@ impl Seen {
         self.name.as_deref().is_some_and(|name| self.knows(name)) && self.known.as_ref().is_some_and(exists)
     }
 
-    /// Notes what a read of a node has returned. What was known before is to be dropped outside of the mutex.
+    /// Notes what a read of a node has returned. The caller drops the returned earlier knowledge outside of
+    /// the mutex.
     #[must_use]
     fn know(&mut self, contender: Contender) -> Option<(Contender, Instant)> {
         if !self.knows(contender.node().name()) {
@@ -55,7 +56,7 @@ impl FirstSeen {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a list shows. Returns the name of the first node if nothing is known of it.
+    /// Records a list. Returns the name of the first node if nothing is known of it.
     pub(super) fn saw(&self, queue: &Queue) -> Option<Arc<str>> {
         let (name, _) = queue.holders().next()?;
         let mut seen = self.lock();
@@ -78,8 +79,8 @@ impl FirstSeen {
         drop(old);
     }
 
-    /// Notes what a read of a node has returned that has set a watch, if the node is the first. It exists until
-    /// the result is dropped.
+    /// Records the result of a read that has set a watch, if its node is the first. It exists until the
+    /// result is dropped.
     pub(super) fn watched(&self, contender: Contender) -> Option<Watched<'_>> {
         let name: Arc<str> = contender.node().name().into();
         let mut seen = self.lock();
@@ -101,7 +102,7 @@ impl FirstSeen {
         known.map(|(contender, _)| contender.now())
     }
 
-    /// Returns whether who is first has to be asked.
+    /// Returns whether the first contender must be looked up.
     pub(super) fn begin(&self) -> bool {
         let mut seen = self.lock();
         let asks = !seen.is_certain() && seen.asked.is_none_or(|asked| asked.elapsed() >= PAUSE);
@@ -116,7 +117,7 @@ impl FirstSeen {
         self.lock().name.clone()
     }
 
-    /// Notes that this node is gone.
+    /// Forgets this node, which is gone.
     pub(super) fn gone(&self, name: &str) {
         let old = self.lock().name.take_if(|known| &**known == name);
         // Outside of the mutex.
@@ -131,7 +132,7 @@ pub(super) struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// Notes that the watch has fired: the node may be gone.
+    /// Records that the watch has fired: the node may be gone.
     pub(super) fn fired(self) {
         let mut seen = self.first.lock();
         let old = if seen.knows(&self.name) { seen.known.take() } else { None };

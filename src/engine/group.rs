@@ -30,7 +30,7 @@ pub(crate) struct Members {
     pub(crate) known: Known,
 }
 
-/// What a watch has told, so that it tells nothing older, and nothing twice.
+/// The last report of a watch, so that it reports nothing older, and nothing twice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     /// The zxid of the last coming or going; `None` if there is no directory.
@@ -72,8 +72,8 @@ impl Group {
                 let watching = session.watch(self.directory.server(), WatchUse::Node);
                 let id = session.session_id();
                 if known.is_some_and(|known| known.session != id) {
-                    // A session is not shown what is older than it has seen. The next one may be, by a server that
-                    // lags behind.
+                    // A server shows a session nothing older than it has seen. The next one may be, by a
+                    // server that lags behind.
                     handle.sync(self.directory.server()).await?;
                 }
                 let (names, as_of, watcher) = self.list(&handle, watching.is_some()).await?;
@@ -89,7 +89,7 @@ impl Group {
                 Err(unanswered) => return Err(self.error(unanswered)),
             };
             known = known.map(|known| Known { session: session.session_id(), ..known });
-            // Not kept for the wait: a session is closed when nothing uses it any more.
+            // The session is not kept during the wait: a session is closed when nothing uses it any more.
             let (ended, poll) = (session.ended(), session.lease().heartbeat_interval());
             drop(session);
             let happened = async {
@@ -129,7 +129,8 @@ impl Group {
         }
     }
 
-    /// Reads the data of members. One that has gone meanwhile is left out, and one that this client may not read.
+    /// Reads the data of members. Members that have gone meanwhile, or that this client may not read, are
+    /// left out.
     async fn read(
         &self,
         handle: &Handle,
@@ -138,13 +139,13 @@ impl Group {
         let mut members = BTreeMap::new();
         for names in names.chunks(AT_ONCE) {
             let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
-            // Sent together.
+            // All requests are sent together.
             let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
             for (name, read) in names.iter().zip(reads) {
                 match read.await {
                     Ok((data, _)) => drop(members.insert(name.clone(), data)),
                     Err(zk::Error::NoNode) => {}
-                    // Of all the others this client may know.
+                    // This client may know all the others.
                     Err(zk::Error::NoAuth) => {
                         let path = self.directory.user();
                         log::warn!(path, name, "a member of a group is left out: its ACL needs READ");

@@ -1,5 +1,5 @@
-//! One held lock, shared by its guards, its session and its conversions. Carries out what its
-//! [state](crate::protocol::hold) decides.
+//! One held lock, shared by its guards, its session and its conversions. Carries out the decisions of its
+//! [state](crate::protocol::hold).
 
 use std::any::Any;
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::session::journal::{HoldLife, Life};
 use crate::session::note::End;
 use crate::session::zk_session::Session;
 
-/// Where the node of a hold goes when it is released, if it is one that its client passes on in memory.
+/// Receives the node of a released hold, if its client passes such nodes on in memory.
 pub(super) trait InRoom: fmt::Debug + Send + Sync {
     /// Passes the node of a released hold on to the next. Returns the deletion, and the number of the hold whose
     /// end it is, if no other has the node next.
@@ -35,11 +35,11 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
         deletion: Deletion<Arc<Place>>,
     ) -> Option<(Deletion<Arc<Place>>, u64)>;
 
-    /// Notes that the hold with this number is over.
+    /// Removes the hold with this number, which has ended.
     fn over(&self, number: u64, how: Over);
 
     /// Returns whether several holds have one node, so that it is deleted with the last of them, whatever became
-    /// of it. They leave it by what ends them, each once.
+    /// of it. Each leaves it once, by the event that ends it.
     fn is_shared(&self) -> bool {
         false
     }
@@ -48,7 +48,8 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
     /// this node does not exist.
     fn node_deleted(&self, _told: u64, _node: Arc<str>) {}
 
-    /// Notes that the servers say that this node, which several holds share, does not exist, and tells all of them.
+    /// Records that the servers say that this node, which several holds share, does not exist, and notifies
+    /// all of them.
     fn gone(&self, _node: &Arc<str>) {}
 
     /// Returns whether that is known.
@@ -61,7 +62,7 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
     fn take_out(&self, hold: u64) -> bool;
 }
 
-/// How a hold is over.
+/// How a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     Lost,
@@ -87,12 +88,12 @@ pub(crate) struct Held {
     revocation_requested: AtomicBool,
     /// Whether its caller has it; before that it is granted, and may be lost unseen.
     had: AtomicBool,
-    /// Unset if its node is deleted when it is released. Kept, so that what ends it comes to the record of who is
-    /// inside its node, whatever became of the handles.
+    /// Unset if its node is deleted when it is released. This is kept, so that the event that ends the hold
+    /// reaches the record of the readers inside its node, even if the handles are gone.
     room: OnceLock<Arc<dyn InRoom>>,
     /// The other holds of the same value.
     bound: Bound,
-    /// What is told of it, once a caller has it.
+    /// Reports of the hold, once a caller has it.
     life: HoldLife,
 }
 
@@ -135,8 +136,8 @@ impl Held {
     /// Has the session look after it, in the state in which it is by now.
     pub(super) fn register(self: &Arc<Self>, session: &Arc<Session>) {
         session.look_after(&self.as_held_lock());
-        // Checked after the registration: an end of the session before that has not told this lock. Not
-        // logged, since the caller does not have the lock yet.
+        // This is checked after the registration: an earlier end of the session has not notified this lock.
+        // It is not logged, since the caller does not have the lock yet.
         if let Some(reason) = session.end_reason() {
             let _ = self.change(HoldEvent::SessionEnded(reason));
         }
@@ -174,7 +175,7 @@ impl Held {
         self.cleanup.number()
     }
 
-    /// Has its end told as that of this call.
+    /// Reports the end of the hold as part of this call.
     pub(super) fn begin_life(&self, life: &Arc<Life>) {
         self.life.begin(life);
         // Lost before the caller had it.
@@ -183,7 +184,7 @@ impl Held {
         }
     }
 
-    /// Returns what is told of it.
+    /// Returns the reports of this hold.
     pub(super) fn life(&self) -> &HoldLife {
         &self.life
     }
@@ -210,7 +211,7 @@ impl Held {
     }
 
     /// Takes the node back from a hold that its caller has never had. Returns how the node is to be deleted,
-    /// unless it is gone; the session has to be told by [`let_go`](Self::let_go).
+    /// unless it is gone; the caller must notify the session by [`let_go`](Self::let_go).
     pub(super) fn take_back(&self) -> Option<Deletion<Arc<Place>>> {
         self.change(self.release_event()).delete
     }
@@ -221,14 +222,14 @@ impl Held {
     }
 
     /// Makes these holds one value of their holder: from here on the loss of one is the loss of all
-    /// (docs/protocol.md#one-value). What they were bound to before, they are not any longer.
+    /// (docs/protocol.md#one-value). Earlier bonds of these holds end.
     pub(crate) fn bind(all: &[&Arc<Self>]) {
         let bond = (all.len() > 1)
             .then(|| Bond::new(all.iter().map(|held| Arc::downgrade(&held.as_held_lock())).collect()));
         for held in all {
             held.bound.set(bond.clone());
         }
-        // Checked after that: the loss of one before has not told the others.
+        // This is checked after binding: a hold that was lost before has not notified the others.
         for held in all {
             let lost = held.state.borrow().lost();
             if let Some(reason) = lost {
@@ -305,10 +306,10 @@ impl Held {
         self.state.borrow().lost()
     }
 
-    /// Sets the end of the lease, counted from now; a lease of zero is over at once. Returns how the lock was
+    /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns how the lock was
     /// lost, if it is lost then.
     pub(crate) fn set_lease(self: &Arc<Self>, lease: Duration) -> Result<(), LostReason> {
-        // By the clock of the session first: a lock that may be another's is not extended.
+        // This checks the clock of the session first: a lock that may be another's is not extended.
         if let Some(reason) = self.lost() {
             return Err(reason);
         }
@@ -322,14 +323,14 @@ impl Held {
     /// Sets the lease that a caller has asked for with the lock, if any.
     pub(super) fn begin_lease(self: &Arc<Self>, lease: Option<Duration>) {
         if let Some(lease) = lease {
-            // What it returns, the caller finds out.
+            // The result can be ignored: the caller notices a loss by itself.
             let _ = self.set_lease(lease);
         }
     }
 
     /// Returns how much of the lease that the caller has set is left; `None` without one.
     pub(crate) fn lease_remaining(self: &Arc<Self>) -> Option<Duration> {
-        // By the clock of the session too: nothing is left of a lock that is lost.
+        // This checks the clock of the session too: a lost lock has no time left.
         self.lost();
         self.state.borrow().lease_remaining(clock::now())
     }
@@ -351,10 +352,10 @@ impl Held {
         let mut state = self.state.subscribe();
         let session = self.session.upgrade();
         let ended = session.as_deref().map(Session::ended);
-        // Not kept: it keeps the cleanup, whose task would outlive the client.
+        // The hold is not kept: it keeps the cleanup, whose task would outlive the client.
         let held = Arc::downgrade(self);
         async move {
-            // By the clock first, since no other task may have noticed an expired lease yet.
+            // This checks the clock first, since no other task may have noticed an expired lease yet.
             if let Some(reason) = held.upgrade().and_then(|held| held.lost()) {
                 return reason;
             }
@@ -370,23 +371,23 @@ impl Held {
                 Ok(state) = state.wait_for(|state| state.lost().is_some()) => {
                     state.lost().unwrap_or(LostReason::Closed)
                 }
-                // A released lock is told of no loss, but the wait ends with its session.
+                // A released lock is not notified of a loss, but the wait ends with its session.
                 reason = ended => reason,
             }
         }
     }
 
-    /// Notes that a transaction is about to be sent.
+    /// Records that a transaction is about to be sent.
     pub(crate) fn begin_write(&self) {
         self.set(HoldState::begin_write);
     }
 
-    /// Notes that the outcome of the transaction is known.
+    /// Records that the outcome of the transaction is known.
     pub(crate) fn end_write(&self) {
         self.set(HoldState::end_write);
     }
 
-    /// Notes that its caller has it.
+    /// Records that the caller has the lock.
     pub(super) fn set_had(&self) {
         self.had.store(true, Ordering::Release);
     }
@@ -396,7 +397,7 @@ impl Held {
         self.had.load(Ordering::Acquire)
     }
 
-    /// Notes that revocation has been requested.
+    /// Records a request for revocation.
     pub(crate) fn request_revocation(&self) {
         self.revocation_requested.store(true, Ordering::Relaxed);
     }
@@ -411,7 +412,7 @@ impl Held {
         self.state.borrow().is_lost_or_released()
     }
 
-    /// Notes that the servers say that this node of the lock does not exist.
+    /// Records that the servers say that this node of the lock does not exist.
     pub(crate) fn node_deleted(self: &Arc<Self>, node: Arc<str>) {
         self.apply(HoldEvent::NodeDeleted { node }, None);
     }
@@ -428,12 +429,12 @@ impl Held {
         self.apply(HoldEvent::EndConversion { node: name.into(), kind }, None)
     }
 
-    /// Notes that the lock is lost by its conversion, which deletes its nodes now.
+    /// Records that the lock is lost by its conversion, which deletes its nodes now.
     pub(crate) fn conversion_lost(self: &Arc<Self>, reason: LostReason) {
         self.apply(HoldEvent::ConversionLost(reason), None);
     }
 
-    /// Notes that the nodes of a conversion are deleted, or left to cleanup.
+    /// Records that the nodes of a conversion are deleted, or left to cleanup.
     pub(crate) fn conversion_over(self: &Arc<Self>, reason: LostReason) {
         self.apply(HoldEvent::ConversionOver(reason), None);
     }
@@ -443,17 +444,17 @@ impl Held {
         self.apply(HoldEvent::BeginExchange, None)
     }
 
-    /// Notes that the exchange has not happened.
+    /// Records that the exchange has not happened.
     pub(crate) fn end_exchange(self: &Arc<Self>) {
         self.apply(HoldEvent::EndExchange, None);
     }
 
-    /// Notes that one transaction has exchanged the node for permits.
+    /// Records that one transaction has exchanged the node for permits.
     pub(crate) fn exchanged(self: &Arc<Self>) {
         self.apply(HoldEvent::Exchanged, None);
     }
 
-    /// Notes that the client has ended, and its conversion with it.
+    /// Records that the client has ended, and its conversion with it.
     pub(crate) fn client_ended(self: &Arc<Self>) {
         self.apply(HoldEvent::ClientEnded, None);
     }
@@ -481,8 +482,8 @@ impl Held {
         let mut effects = Effects::default();
         self.set(|state| {
             effects = state.on(event);
-            // Under the mutex: an attempt whose hold was lost may make the place live again after this. In a room
-            // the next one may have the place.
+            // This happens under the mutex: an attempt whose hold was lost may make the place live again
+            // afterwards. In a room the next caller may have the place.
             let in_room = self.room.get().is_some();
             let deletion = effects.delete.as_ref().filter(|deletion| !(in_room && deletion.hand_over));
             let deleted = deletion.and_then(|deletion| deletion.place.as_ref());
@@ -496,11 +497,11 @@ impl Held {
     /// Applies an event to the state, and carries out its effects. Their order matters:
     /// 1. The state changes, which every other part reads. In a room the next one has the node from here on, so
     ///    that the session is never without a lock in between.
-    /// 2. The session is told: it must not check a node that is about to be deleted, and has to keep the node
-    ///    of a lost lock even if what follows fails.
+    /// 2. The session is notified: it must not check a node that is about to be deleted, and must keep the
+    ///    node of a lost lock even if a later step fails.
     /// 3. Tasks that wait for the loss are woken. Their wakers are code of other executors, which may panic
     ///    or call back; the steps before are complete by then.
-    /// 4. Nodes and places are released, which lets other contenders in: the holder has been told before.
+    /// 4. Nodes and places are released, which lets other contenders in: the holder was notified before.
     ///
     /// May be called by the holder. Returns `false` if the state refuses the event.
     fn apply(self: &Arc<Self>, event: HoldEvent, done: Option<Done>) -> bool {
@@ -558,7 +559,7 @@ impl Held {
             let lock = self.as_held_lock();
             session.look_after(&lock);
             if let Some(reason) = lost {
-                // The node of this one is not deleted: the log names the one that is.
+                // The node of this hold is not deleted: the log names the deleted one.
                 if !(is_of_other && reason == LostReason::NodeDeleted) {
                     session.log_loss(&*lock, reason);
                 }
@@ -578,7 +579,7 @@ impl Held {
         };
         let mut done = done;
         if is_release && delete.is_none() && over.is_none() && report.is_none() {
-            // Passed on, or left to the others that share the node.
+            // The node was passed on, or left to the others that share it.
             let result = self.state.borrow().lost().map_or(Ok(()), |reason| Err(self.lost_by(reason).into()));
             // An error means that the release was cancelled, and its result has no receiver.
             done.take().map(|done| done.send(result));
@@ -586,7 +587,8 @@ impl Held {
         if let Some(node) = gone {
             session.disown(&self.directory.child(&node));
         }
-        // Not before: a newcomer that is let in must not wait for a node that is gone.
+        // The place is freed only after that: a newcomer that is let in must not wait for a node that is
+        // gone.
         drop(free);
         if let Some(reason) = report {
             if let Some(done) = done.take() {
@@ -604,7 +606,7 @@ impl Held {
                 done,
             });
         }
-        // Not before: another attempt has to come after the deletion.
+        // This comes last: another attempt must start after the deletion.
         if let (Some(room), Some((number, how))) = (room, over) {
             room.over(number, how);
         }

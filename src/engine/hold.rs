@@ -105,7 +105,7 @@ impl Hold {
         self.path_lock.client().cleanup().ticket(self.held.number())
     }
 
-    /// Notes that its caller has it: from here on a loss is told by a guard, and ends no call.
+    /// Records that the caller has the lock: from here on a guard reports a loss, and no call ends by it.
     pub(crate) fn is_had(&self) {
         self.held.set_had();
         self.path_lock.client().holders_changed();
@@ -146,8 +146,8 @@ impl Hold {
         self.held.lost()
     }
 
-    /// Sets the end of the lease, counted from now, whether the lock has one or not; a lease of zero is over
-    /// at once. Returns how the lock was lost, if it is lost then.
+    /// Sets the end of the lease, counted from now, whether the lock has one or not; a lease of zero ends at
+    /// once. Returns how the lock was lost, if it is lost then.
     pub(crate) fn set_lease(&self, lease: Duration) -> Result<(), LostReason> {
         self.held.set_lease(lease)
     }
@@ -190,7 +190,7 @@ impl Hold {
         self.token
     }
 
-    /// Sets the token after an upgrade, which is a grant of its own, with this zxid
+    /// Sets the token after an upgrade, which is a separate grant with this zxid
     /// (docs/protocol.md#upgraded-token).
     pub(crate) fn upgraded(&mut self, zxid: i64) {
         self.token = (zxid, self.token.1.saturating_add(1));
@@ -217,7 +217,8 @@ impl Hold {
     ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
         let (done, result) = oneshot::channel();
         self.release_once(Some(done));
-        // Kept until the result: if this is the last handle, its drop closes the client before the deletion.
+        // The handle is kept until the result: if it is the last one, its drop closes the client before the
+        // deletion.
         let path_lock = Arc::clone(&self.path_lock);
         async move {
             result.await.unwrap_or_else(|_| {

@@ -1,4 +1,4 @@
-//! What the guards of one client hold: for those who wait for a lock to be held or released, and for the
+//! The holds of one client's guards, for callers that wait until a lock is held or released, and for the
 //! drain of the client.
 
 use std::pin::pin;
@@ -16,7 +16,7 @@ use crate::session::waker;
 type PathLocks = Registry<Key, PathLock>;
 
 fn path_locks(registry: &PathLocks) -> Vec<Arc<PathLock>> {
-    // Kept until the registry is unlocked: one of these may be the last handle by then.
+    // The handles are kept until the registry is unlocked: one of them may be the last by then.
     registry.lock().values().filter_map(Weak::upgrade).collect()
 }
 
@@ -32,8 +32,8 @@ fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, Hold
     found
 }
 
-/// Returns what the guards of this client hold, by the clock, in the order of the paths; also what is
-/// granted, and not taken yet.
+/// Returns the holds of this client's guards, by the clock, in the order of the paths, including grants that
+/// are not taken yet.
 pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
     let mut all: Vec<_> = holders(registry, None)
         .iter()
@@ -47,10 +47,10 @@ pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
 pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Holding {
     let mut changed = core.watch_holders();
     loop {
-        // What changes from here on is looked at again.
+        // A change after this point causes another look.
         changed.mark_unchanged();
         let found = holders(registry, Some(path));
-        // Not before its caller has it: a loss before that is the call's, which goes on.
+        // This only counts holds that their callers have: an earlier loss concerns the call, which continues.
         if let Some((_, holder)) = found.iter().find(|(_, holder)| holder.held.is_had()) {
             return holder.as_holding(path);
         }
@@ -67,7 +67,7 @@ pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&st
         each();
         let lost = match holders(registry, path).first() {
             None => return,
-            // Of a loss only the hold itself is told.
+            // Only the hold itself is notified of a loss.
             Some((_, holder)) => holder.held.when_lost(),
         };
         let (mut lost, mut changed) = (pin!(waker::contain(lost)), pin!(waker::contain(changed.changed())));
@@ -79,7 +79,7 @@ pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&st
 }
 
 /// Has this client grant no lock any more (docs/protocol.md#drain), and waits until its guards have released
-/// theirs, for at most `timeout`. Returns what is still held then.
+/// theirs, for at most `timeout`. Returns the holds that remain then.
 pub(crate) async fn drain(core: &Arc<Core>, registry: &Arc<PathLocks>, timeout: Duration) -> Vec<Holding> {
     core.begin_drain();
     // Its timer is the session's, of which the caller may have none. `None` means that the client has ended,

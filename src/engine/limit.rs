@@ -151,7 +151,7 @@ async fn read_and_watch_limit(
     Ok((data, watcher))
 }
 
-/// Returns what the answers to a look mean.
+/// Returns the meaning of the answers to a look.
 fn seen(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
@@ -295,7 +295,8 @@ pub(crate) async fn participants(
     Ok(leases.iter().map(|name| semaphore.leases.user_child(name)).collect())
 }
 
-/// Returns the names of the leases, and what contains the limit; `None` if the servers refuse to show that.
+/// Returns the names of the leases, and the data that contain the limit; `None` if the servers refuse to show
+/// that.
 async fn list(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,

@@ -1,7 +1,7 @@
 //! One list of a directory for all attempts of a path that need one at the same time.
 //!
 //! A list counts only for nodes that were created before it was sent (docs/protocol.md#shared-lists). So an
-//! attempt sends its create first, and gets the next list that is sent after that, never one that is under
+//! attempt sends its create first, and gets the next list that is sent after that, never a list that is under
 //! way. One list is under way at a time, so that any number of attempts cost one list per round trip.
 
 use std::sync::Arc;
@@ -50,8 +50,8 @@ impl Drop for Asking {
     }
 }
 
-/// The task that lists. If it is dropped before it is done, by a panic, the waiting
-/// attempts start again, and the next one that asks starts another task.
+/// The task that lists. If it is dropped before it is done, by a panic, the waiting attempts start again, and
+/// the next attempt that asks starts another task.
 struct Sending {
     queue: Arc<SharedQueue>,
     session: u64,
@@ -74,7 +74,7 @@ where
 {
     let mut sending = Sending { queue, session, is_running: true };
     while let Some(waiting) = sending.queue.with(|queue| queue.next_list(session)) {
-        // Sent after the creates of all attempts that wait for it.
+        // The list is sent after the creates of all attempts that wait for it.
         let result = list().await;
         for tell in waiting {
             // An error means that the attempt has left.

@@ -1,4 +1,4 @@
-//! The options of a lock: what a handle asks for, and what all handles of a path share.
+//! The options of a lock: those a handle requests, and those all handles of a path share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl Recipe {
     }
 }
 
-/// The options of one handle. Those that it leaves open are taken from the path lock, or are the defaults.
+/// The options of one handle. Options that it leaves open are taken from the path lock, or are the defaults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestedOptions {
     pub(crate) node_limit: Option<usize>,
@@ -98,7 +98,7 @@ pub(crate) struct LockOptions {
     pub(crate) semaphore: Option<SemaphoreOptions>,
 }
 
-/// What only a semaphore has.
+/// The options of semaphores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SemaphoreOptions {
     /// The limit that the handles state, which counts unless the node at `limit` exists.
@@ -127,8 +127,8 @@ pub(crate) fn check_acl(acl: &[Acl], has_credentials: Option<bool>) -> Result<()
 }
 
 impl RequestedOptions {
-    /// Checks the values, and replaces options that were left open by their defaults. `path` is the one that
-    /// the user has given.
+    /// Checks the values, and replaces options that were left open by their defaults. `path` is the user's
+    /// path.
     pub(crate) fn resolve(
         &self,
         namespace: &str,

@@ -148,8 +148,8 @@ pub(super) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> Er
 }
 
 /// Returns an error if this client has refused orphans in the directory, after asking for their deletion once
-/// more. With `ahead`, a list and the name of a contender, only those that the contender has to wait for
-/// count (docs/protocol.md#refused-orphan).
+/// more. With `ahead`, a list and the name of a contender, only contenders ahead of that one count
+/// (docs/protocol.md#refused-orphan).
 pub(super) async fn orphaned(
     path_lock: &PathLock,
     session: &Session,
@@ -165,8 +165,8 @@ pub(super) async fn orphaned(
         let in_the_way: HashSet<&str> = queue.in_the_way(name, kind).1.collect();
         orphans.retain(|orphan| in_the_way.contains(orphan.name.as_str()));
     }
-    // On the heap, so that waiting attempts, of which there may be thousands, keep no room for this rare
-    // case.
+    // This future is on the heap, so that waiting attempts, of which there may be thousands, reserve no
+    // memory for this rare case.
     let (orphan, source) = Box::pin(first_refused(session, orphans)).await?;
     let node = path_lock.path().user_child(&orphan.name);
     Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })
@@ -183,7 +183,7 @@ pub(super) async fn refused_in(directory: &LockPath, session: &Session, refusals
     std::future::pending::<()>().await;
 }
 
-/// What a contender has to wait for.
+/// The contenders that another must wait for.
 #[derive(Debug)]
 pub(crate) enum InTheWay {
     Nothing,
@@ -205,7 +205,7 @@ impl InTheWay {
     }
 }
 
-/// Returns what the contender `name`, or a newcomer of this kind, has to wait for, by a list.
+/// Returns the contenders that `name`, or a newcomer of this kind, must wait for, according to a list.
 pub(super) fn in_the_way(
     path_lock: &PathLock,
     session: &Session,
@@ -233,15 +233,16 @@ pub(super) fn in_the_way(
     }
 }
 
-/// Returns what a try would have to wait for, before it creates a node. The connected server may lag behind,
-/// so live contenders count only in a list that was sent right behind a `sync` (docs/protocol.md#try-lock).
-/// After an error the result is `Nothing`, and the create that follows reports it.
+/// Returns the contenders that a try would have to wait for, before it creates a node. The connected server
+/// may lag behind, so live contenders count only in a list that was sent right behind a `sync`
+/// (docs/protocol.md#try-lock). After an error the result is `Nothing`, and the create that follows reports
+/// it.
 pub(crate) async fn look_before_try(
     path_lock: &Arc<PathLock>,
     session: &Arc<Session>,
     kind: Kind,
 ) -> InTheWay {
-    // With the name of the first node, if nothing is known of it yet.
+    // This returns the name of the first node, if nothing is known of it yet.
     let judge = |listing: Listing| match listing {
         Ok(queue) if queue.usable().is_ok() => {
             let unknown = path_lock.first_seen().saw(&queue);
@@ -249,7 +250,7 @@ pub(crate) async fn look_before_try(
         }
         _ => (InTheWay::Nothing, None),
     };
-    // A late create of this client would be in the way of every try; the list has it deleted.
+    // A late create of this client would block every try; the list causes its deletion.
     let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
     let unknown = match list.await {
         Ok(Ok(listing)) => match judge(listing) {

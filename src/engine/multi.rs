@@ -47,7 +47,7 @@ impl Members {
 
     /// Returns the error of a call whose client has ended.
     fn closed(&self) -> TryLockError {
-        // Not expected to be empty: there is at least one member.
+        // An empty list is not expected: there is at least one member.
         let path = self.in_order.first().map_or("", |member| member.path_lock.path().user());
         self.client.error(Purpose::Lock, path, self.client.why_ended()).into()
     }
@@ -100,8 +100,8 @@ pub(crate) async fn first<'a, T: 'a>(futures: impl Iterator<Item = &'a mut Boxed
     .await
 }
 
-/// Acquires all members. Dropping the future stops that, and releases those that it has. The kind of `ask` is
-/// that of each member.
+/// Acquires all members. Dropping the future stops that, and releases the locks that it has. The kind of
+/// `ask` is that of each member.
 pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLockError> {
     let (reply, granted) = oneshot::channel();
     let (cancel, cancelled) = oneshot::channel();
@@ -145,8 +145,8 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
     result.unwrap_or_else(|| Err(members.closed()))
 }
 
-/// Has the log say it if the call waits for a member that its own client holds, as that of a single lock does. The
-/// call keeps what this returns for as long as it waits.
+/// Has the log say it if the call waits for a member that its own client holds, as that of a single lock
+/// does. The call keeps the returned value for as long as it waits.
 pub(crate) fn watch_self_wait(members: &Members, ask: &Ask) -> Vec<Arc<()>> {
     let watch = |member: &Member| self_wait::watch(&member.path_lock, &Ask { kind: member.kind, ..*ask });
     members.in_order.iter().filter_map(watch).collect()
@@ -200,14 +200,14 @@ impl Acquisition {
         drop(match why {
             Why::CallerGone(ticket) => return drop(ticket),
             Why::Denied(error) => reply.send(Err(error)),
-            // Not expected: it was tried again.
+            // This is not expected: the attempt was repeated.
             Why::Lost(path_lock, reason) => reply.send(Err(path_lock.lost_at_once(reason).into())),
         });
     }
 
     /// Acquires all members, in the order of their paths. If one is not granted, or lost while others are
-    /// waited for, all are released: a contender that kept those that it has, and queued for one of them
-    /// again, would wait in another order than that of the paths (docs/protocol.md#multi-lock-loss).
+    /// waited for, all are released: a contender that kept the others, and queued for the lost lock again,
+    /// would not wait in the order of the paths (docs/protocol.md#multi-lock-loss).
     async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Holds, Why> {
         if self.ask.budget.if_busy() == IfBusy::Fail {
             self.look_before_try(stop).await?;
@@ -222,7 +222,7 @@ impl Acquisition {
                 biased;
                 ticket = stop.caller_gone() => return Err(Why::CallerGone(ticket)),
                 (path_lock, reason) = first(losses.iter_mut()) => return Err(Why::Lost(path_lock, reason)),
-                // At the deadline it ends by itself, and says what was in the way.
+                // At the deadline it ends by itself, and reports which contenders were ahead.
                 granted = pending.result() => granted,
             };
             let hold = granted.map_err(Why::Denied)?;
@@ -236,14 +236,15 @@ impl Acquisition {
         if let Some((path_lock, reason)) = holds.lost() {
             return Err(Why::Lost(Arc::clone(path_lock), reason));
         }
-        // Not of each member from its own grant: the wait for the next ones is no work under the lock.
+        // The leases of all members begin here, not with their grants: the wait for the next members is no
+        // work under the lock.
         for hold in &holds.0 {
             hold.held().begin_lease(self.ask.lease);
         }
         Ok(holds)
     }
 
-    /// Looks for live contenders in the way of any member, so that a try that fails creates no node
+    /// Looks for live contenders ahead of any member, so that a try that fails creates no node
     /// (docs/protocol.md#multi-lock-try).
     async fn look_before_try(&self, stop: &mut Stop) -> Result<(), Why> {
         let members = &self.members.in_order;
@@ -282,12 +283,12 @@ impl Acquisition {
                 let (budget, waited) = (self.ask.budget, self.ask.budget.waited(self.started));
                 Why::Denied(path_lock.out_of_time(path_lock.path(), waiting, *kind, budget, waited))
             }
-            // Not expected: there is at least one member.
+            // This is not expected: there is at least one member.
             (Stopped::OutOfTime, None) => Why::Denied(self.members.closed()),
         }
     }
 
-    /// Returns what to ask of a member: within the deadline of the whole call.
+    /// Returns the request for a member: within the deadline of the whole call.
     fn ask_for(&self, index: usize, member: &Member) -> Ask {
         let budget = match (self.ask.budget, self.ends) {
             (Budget::Try { .. }, Some(ends)) => {

@@ -14,7 +14,7 @@ use crate::session::zk_session::Session;
 /// How many queues are read by one request at most.
 const MOST_QUEUES: usize = 100;
 
-/// How many bytes such a request has at most: half of what a server accepts.
+/// How many bytes such a request has at most: half of the server's limit.
 const MOST_BYTES: usize = 500_000;
 
 /// Returns how many of these members, from the first on, are read by one request: one at least.
@@ -94,9 +94,9 @@ fn one_by_one<'a>(
     }
 }
 
-/// Returns what a newcomer would have to wait for, of each member. `certain` is whether the lists are sent
-/// right behind a `sync`: the connected server may lag behind (docs/protocol.md#try-lock). After an error
-/// nothing is in the way, and the create that follows reports it.
+/// Returns, for each member, the contenders that a newcomer would have to wait for. `certain` is whether the
+/// lists are sent right behind a `sync`: the connected server may lag behind (docs/protocol.md#try-lock).
+/// After an error this finds no contender, and the create that follows reports the error.
 pub(super) async fn look(session: &Arc<Session>, members: &[Member], certain: bool) -> Vec<InTheWay> {
     let path_locks: Vec<&Arc<PathLock>> = members.iter().map(|member| &member.path_lock).collect();
     let path_locks = &path_locks;

@@ -1,4 +1,4 @@
-//! A contender by what a read of its node has returned.
+//! Makes a contender from the result of a read of its node.
 
 use zookeeper_client as zk;
 
@@ -8,7 +8,7 @@ use crate::path::LockPath;
 use crate::protocol::node_name::{Child, Family, Kind, Naming, classify, upgraded_from};
 use crate::session::zk_session::Session;
 
-/// Returns what a contender asks for.
+/// Returns the kind of lock that a contender requests.
 pub(super) const fn kind_of(naming: Naming, kind: Kind) -> ContenderKind {
     match (naming.family, kind) {
         (Family::Exclusive | Family::Latch, _) => ContenderKind::Exclusive,
@@ -17,7 +17,7 @@ pub(super) const fn kind_of(naming: Naming, kind: Kind) -> ContenderKind {
     }
 }
 
-/// Returns a contender by what a read of its node has returned.
+/// Returns a contender, from the result of a read of its node.
 pub(super) fn contender(
     path_lock: &PathLock,
     directory: &LockPath,
@@ -35,7 +35,7 @@ pub(super) fn contender(
     Contender::new(directory.user_child(name), kind, stat, data, (is_mine, has_token))
 }
 
-/// Returns the contender that is first in the queue, by what a read of its node has returned.
+/// Returns the contender that is first in the queue, from the result of a read of its node.
 pub(super) fn first_contender(
     path_lock: &PathLock,
     session: &Session,

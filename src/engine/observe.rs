@@ -1,4 +1,4 @@
-//! What the engine tells of a call that acquires a lock, in its own words: turned into notes of the
+//! The engine's reports of a call that acquires a lock, which become notes of the
 //! [journal](crate::session::journal).
 
 use std::sync::Arc;
@@ -42,9 +42,9 @@ impl Call {
         Self(life)
     }
 
-    /// Notes the result of the call, and returns it. `holds` are those that were granted. Each call that acquires
-    /// anything ends here. A grant that its caller has not seen when the client is drained is given back: the drain
-    /// may have looked before it was made (docs/protocol.md#drain).
+    /// Notes the result of the call, and returns it. `holds` are the granted ones. Each call that acquires
+    /// anything ends here. A grant that its caller has not seen when the client is drained is given back: the
+    /// drain may have looked before it was made (docs/protocol.md#drain).
     pub(crate) fn ended<T, E: Reason + From<AcquireError>>(
         self,
         path_lock: &PathLock,
@@ -78,7 +78,7 @@ impl Call {
         result
     }
 
-    /// Notes that these holds were granted.
+    /// Reports that these holds were granted.
     pub(crate) fn granted(&self, holds: &[Hold]) {
         let (Some(life), Some(first)) = (&self.0, holds.first()) else { return };
         life.granted(Granted {
@@ -121,12 +121,12 @@ impl Reason for TryLockError {
     }
 }
 
-/// Notes that a hold was converted.
+/// Reports that a hold was converted.
 pub(super) fn converted(held: &Held, kind: Kind) {
     held.life().converted(read_write(kind));
 }
 
-/// Notes that a call waits. `ahead` returns how many are known to be before it.
+/// Reports that a call waits. `ahead` returns how many are known to be before it.
 pub(super) fn queued(call: Option<CallNumber>, node: Option<&str>, ahead: impl FnOnce() -> Option<usize>) {
     if let Some(call) = call {
         journal::queued(call, node, ahead());

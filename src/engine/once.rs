@@ -34,7 +34,7 @@ pub(crate) struct Records {
     pub(crate) record: LockPath,
 }
 
-/// What came of a record that was to be written.
+/// The outcome of writing a record.
 #[derive(Debug)]
 pub(crate) enum Recorded {
     /// It is there.
@@ -69,8 +69,8 @@ impl Records {
         read::get_data(&[hold], self.record.clone()).await
     }
 
-    /// Writes the record, with other writes, while the lock is held. What was sent is repeated until it is known
-    /// what came of it (docs/protocol.md#once-record).
+    /// Writes the record, with other writes, while the lock is held. The request is repeated until its
+    /// outcome is known (docs/protocol.md#once-record).
     pub(crate) async fn write(
         &self,
         hold: &Hold,
@@ -78,7 +78,7 @@ impl Records {
         data: String,
         token: (i64, u64),
     ) -> Recorded {
-        // Behind the others, whose numbers an error tells the caller.
+        // This operation is the last, because an error reports the numbers of the others to the caller.
         writes.push(Operation::Create { path: self.record.clone(), data: data.into_bytes() });
         let (records, shared) = (self.clone(), hold.without_release());
         // A task: the pauses need timers, and the outcome is to be known also if the caller does not poll.
@@ -118,7 +118,8 @@ impl Records {
                         }
                         return Recorded::No(error);
                     }
-                    // By an earlier one of these, if the answer to it was lost, or without the lock.
+                    // An earlier one of these requests has created it, if its answer was lost, or another
+                    // program without the lock.
                     if doubt.is_some() || of_record && matches!(code, Some(zk::Error::NodeExists)) {
                         return match self.find_under(hold).await {
                             Ok(Some(found)) if is_of(&found.data, token) => Recorded::Ours,
@@ -144,8 +145,8 @@ impl Records {
         made.await.is_ok()
     }
 
-    /// Deletes the oldest records, beyond the last `keep`, while the lock is held. What fails is left to the next
-    /// run.
+    /// Deletes the oldest records, beyond the last `keep`, while the lock is held. Records whose deletion
+    /// fails are left to the next run.
     pub(crate) async fn prune(&self, hold: &Hold, keep: usize) {
         let (records, shared) = (self.clone(), hold.without_release());
         let pruned = self.client.run_while_polled(async move { records.prune_here(&shared, keep).await });
@@ -172,10 +173,11 @@ impl Records {
         while !deletions.is_empty() {
             let some: Vec<Operation> = deletions.iter().take(DELETED_AT_ONCE).cloned().collect();
             let count = some.len();
-            // By name: only while this has the lock is it certain that none was deleted and made again meanwhile.
+            // This deletes by name: only while this run has the lock is it certain that no record was deleted
+            // and created again meanwhile.
             match transact(&[hold], some).await {
                 Ok(()) => drop(deletions.drain(..count)),
-                // One that is gone, or has children: the others can go.
+                // This record is gone, or has children: the others can still be deleted.
                 Err(TransactionError::Rejected { index, source, .. })
                     if index < count && is_of_one_node(&source) =>
                 {
@@ -199,12 +201,12 @@ impl Records {
         let mut found = Vec::with_capacity(names.len());
         for names in names.chunks(AT_ONCE) {
             let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
-            // Sent together.
+            // All requests are sent together.
             let stats: Vec<_> = paths.iter().map(|path| handle.check_stat(path)).collect();
             for (name, stat) in names.iter().zip(stats) {
                 match stat.await {
                     Ok(Some(stat)) => found.push((stat.czxid, name.clone())),
-                    // Newer servers tell the Stat only to those that may read the node.
+                    // Newer servers return the Stat only to sessions that may read the node.
                     Ok(None) | Err(zk::Error::NoAuth) => {}
                     Err(error) => return Err(error),
                 }
@@ -219,7 +221,7 @@ impl Records {
     }
 }
 
-/// Returns whether a deletion was refused for what its node is, so that others need not be.
+/// Returns whether a deletion was refused because of this one node, so that deletions of others may succeed.
 fn is_of_one_node(why: &Cause) -> bool {
     matches!(why.downcast_ref(), Some(zk::Error::NoNode | zk::Error::NotEmpty))
 }

@@ -1,4 +1,5 @@
-//! What the handles of one client for one path and recipe share: their queue, and the local holders.
+//! The state that the handles of one client for one path and recipe share: their queue, and the local
+//! holders.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -81,13 +82,13 @@ pub(crate) enum Admission {
     Again,
 }
 
-/// What a caller asks for.
+/// The request of a caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) kind: Kind,
     pub(crate) budget: Budget,
     pub(crate) admission: Admission,
-    /// The time from the grant to the end of the lock; `None` if it has no lease of its own.
+    /// The time from the grant to the end of the lock; `None` if the caller asked for no lease.
     pub(crate) lease: Option<Duration>,
     /// Where the caller asks for the lock.
     pub(crate) location: &'static Location<'static>,
@@ -116,11 +117,11 @@ pub(crate) struct Member {
 
 /// The handles of one client for one path and recipe.
 ///
-/// Each attempt of a path lock queues by a node of its own, at most `node_limit` at a time. An attempt
-/// without a place waits in memory, in order of arrival, so that a thousand tasks cost the servers no more
-/// than `node_limit` nodes, and none of them overtakes another: after the end of a session, they queue in the
-/// next one in the order in which they arrived. A fair lock's attempts do not wait for a place, since its
-/// order is that of the nodes: one that finds no place is refused. The
+/// Each attempt of a path lock queues by a separate node, at most `node_limit` at a time. An attempt without
+/// a place waits in memory, in order of arrival, so that a thousand tasks cost the servers no more than
+/// `node_limit` nodes, and none of them overtakes another: after the end of a session, they queue in the next
+/// one in the order in which they arrived. A fair lock's attempts do not wait for a place, since its order is
+/// that of the nodes: an attempt that finds no place is refused. The
 /// [`LocalQueue`](crate::protocol::local_queue::LocalQueue) decides which attempt is next.
 pub(crate) struct PathLock {
     registry: Arc<Registry<Key, Self>>,
@@ -130,14 +131,14 @@ pub(crate) struct PathLock {
     /// Shared with the path lock of the other recipe in the same queue: a fair lock waits in memory for a
     /// mutex's nodes.
     queue: Arc<SharedQueue>,
-    /// Where attempts wait behind one node; `None` if each has a node of its own.
+    /// The room where attempts wait behind one node; `None` if each has its own node.
     room: Option<Arc<SharedRoom>>,
-    /// The readers that share a node; `None` if each has a node of its own.
+    /// The readers that share a node; `None` if each has its own node.
     readers: Option<Arc<SharedReaders>>,
     /// The holds of this path lock that are not the room's, by the numbers of their attempts, so the oldest is the first.
     holders: Mutex<BTreeMap<u64, Holder>>,
     foreign_reported: AtomicBool,
-    /// Whether a call that waits for a hold of its own client is looked at, or has been logged.
+    /// Whether a call that waits for a hold of the same client is being checked, or has been logged.
     self_wait: AtomicBool,
     /// Who is first in the queue, for errors.
     first_seen: FirstSeen,
@@ -223,10 +224,10 @@ impl PathLock {
         let (recipe, hand_off, is_kept) = (options.recipe, options.hand_off, options.sticky.is_some());
         let is_read_write = recipe == Recipe::ReadWriteLock;
         let has_room = recipe == Recipe::Mutex || is_read_write;
-        // Of a read-write lock, the node of the readers is kept.
+        // A read-write lock keeps the node of the readers instead.
         let room = has_room.then(|| SharedRoom::new(hand_off, is_kept && !is_read_write, client.holders()));
         let readers = is_read_write.then(|| {
-            // Each of those that wait has a hold of its own.
+            // Each waiting caller gets a separate hold.
             SharedReaders::new(SharedRoom::new(HandOff::NONE, false, client.holders()), is_kept, hand_off)
         });
         let path_lock = Self {
@@ -286,12 +287,12 @@ impl PathLock {
         &self.queue
     }
 
-    /// Returns the room in which its attempts wait; `None` if each has a node of its own.
+    /// Returns the room in which its attempts wait; `None` if each has its own node.
     pub(super) fn room(&self) -> Option<&Arc<SharedRoom>> {
         self.room.as_ref()
     }
 
-    /// Returns its readers that share a node; `None` if each has a node of its own.
+    /// Returns its readers that share a node; `None` if each has its own node.
     pub(super) fn readers(&self) -> Option<&Arc<SharedReaders>> {
         self.readers.as_ref()
     }
@@ -312,14 +313,14 @@ impl PathLock {
         self.options.recipe == Recipe::FairLock
     }
 
-    /// Returns whether a contender waits in memory for a predecessor of its own session. Only those of a fair
-    /// lock do: it may have thousands of waiters, more than a session can watch. The other queues look from
-    /// outside as their recipes say (docs/protocol.md#seen-from-outside).
+    /// Returns whether a contender waits in memory for a predecessor of the same session. Only those of a
+    /// fair lock do: it may have thousands of waiters, more than a session can watch. The other queues look
+    /// from outside as their recipes say (docs/protocol.md#seen-from-outside).
     pub(crate) fn waits_in_memory(&self) -> bool {
         self.options.recipe == Recipe::FairLock
     }
 
-    /// Returns what is known of the node that is first in the queue.
+    /// Returns the knowledge of the node that is first in the queue.
     pub(super) fn first_seen(&self) -> &FirstSeen {
         &self.first_seen
     }
@@ -361,7 +362,7 @@ impl PathLock {
         self.holder_for(kind).map(|holder| Ahead { count: 1, first: Some(holder.held.name()) })
     }
 
-    /// Returns the hold of this client that is in the way of another of this kind; `None` if there is none.
+    /// Returns the hold of this client that blocks another of this kind; `None` if there is none.
     pub(super) fn local_holder(&self, kind: Kind) -> Option<LocalHolder> {
         self.holder_for(kind).map(|holder| holder.as_local())
     }
@@ -378,7 +379,7 @@ impl PathLock {
         self.out_of_time(&self.path, waiting, kind, budget, waited).timed_out(asked, waited)
     }
 
-    /// Returns the error of a call whose time is over. The nodes that it has seen are in `directory`.
+    /// Returns the error of a call whose time has passed. The nodes that it has seen are in `directory`.
     pub(super) fn out_of_time(
         &self,
         directory: &LockPath,
@@ -467,13 +468,13 @@ impl PathLock {
         }
     }
 
-    /// Returns whether no other call that waits for a hold of its own client is looked at or was logged, and notes
-    /// that one is.
+    /// Returns whether no other call that waits for a hold of the same client is being checked or was logged,
+    /// and records that one is being checked.
     pub(super) fn begin_self_wait(&self) -> bool {
         !self.self_wait.swap(true, Ordering::Relaxed)
     }
 
-    /// Notes that there was nothing to log.
+    /// Records that there was nothing to log.
     pub(super) fn end_self_wait(&self) {
         self.self_wait.store(false, Ordering::Relaxed);
     }
@@ -495,7 +496,7 @@ impl PathLock {
 
 impl fmt::Debug for PathLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the data, which may be large, and the client, which has the path locks.
+        // This omits the data, which may be large, and the client, which has the path locks.
         f.debug_struct("PathLock")
             .field("path", &self.path)
             .field("recipe", &self.options.recipe)

@@ -48,7 +48,7 @@ impl Pending {
         Self { path_lock, granted: Some(granted), progress, cancel }
     }
 
-    /// Separates the wait for the result from what cancels the attempt when it is dropped.
+    /// Separates the wait for the result from the value whose drop cancels the attempt.
     pub(super) fn split(self) -> (Option<GrantReceiver>, CancelOnDrop, ProgressReceiver) {
         let Self { path_lock: _, granted, progress, cancel } = self;
         (granted, cancel, progress)
@@ -104,7 +104,7 @@ impl Pending {
         tokio::select! {
             biased;
             result = self.result() => Some(result),
-            // Nothing is over where the runtime shuts down: the attempt ends too, and says so.
+            // If the runtime shuts down, the attempt ends too, and reports that.
             Some(()) = &mut over => None,
         }
     }
@@ -166,7 +166,7 @@ impl Pending {
         self.path_lock.late(waiting, kind, asked, waited)
     }
 
-    /// Returns the error of a call that comes after the one that had the result.
+    /// Returns the error of a call after the result was taken.
     pub(crate) fn used_up(&self) -> AcquireError {
         self.path_lock.failed(RequestFailure::PlaceUsed)
     }

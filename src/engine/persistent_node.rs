@@ -58,7 +58,7 @@ impl Drop for Turn {
     }
 }
 
-/// What is to be there.
+/// The node that should exist.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) data: Arc<[u8]>,
@@ -66,7 +66,7 @@ pub(crate) struct Wanted {
     pub(crate) generation: u64,
 }
 
-/// What a node and its task share.
+/// The state that a node and its task share.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) path: LockPath,
@@ -82,7 +82,7 @@ pub(crate) struct Node {
     trouble: Mutex<Option<PersistentNodeError>>,
 }
 
-/// The orders of the handle: what is wanted, until it is dropped.
+/// The orders of the handle: the wanted node, until the handle is dropped.
 pub(crate) type Orders = watch::Receiver<Wanted>;
 
 impl Node {
@@ -117,7 +117,7 @@ impl Node {
 
     /// Returns why the node is closed, for a call that waited for it.
     pub(crate) fn ended(&self) -> PersistentNodeError {
-        // What another try would have mended is over: nothing tries any more.
+        // An error that another try could have cured does not count any more, because nothing tries again.
         let refused = self.trouble().filter(|trouble| !trouble.is_retryable());
         refused.unwrap_or_else(|| self.error(RequestFailure::Closed))
     }
@@ -149,7 +149,7 @@ impl Node {
         });
     }
 
-    /// Tells those who wait for these data, or earlier ones.
+    /// Notifies callers that wait for these data, or earlier ones.
     fn tell_refused(&self, generation: u64, why: PersistentNodeError) {
         self.set_trouble(Some(why));
         contain_panic(|| {
@@ -240,7 +240,7 @@ async fn keep(
         };
         let is_dropped = stay.run(&mut orders).await;
         let created = stay.may_exist();
-        // Where its own node is, no earlier one is left.
+        // If this session's node is there, no earlier one is left.
         is_left &= stay.own.is_none();
         drop(stay);
         let left: &[i64] = if is_left { &earlier } else { &[] };
@@ -249,7 +249,7 @@ async fn keep(
             drop(client);
             let withdrawn = withdraw(&node, &session, created, left).await;
             drop(has_turn);
-            // Before the caller of `close` goes on.
+            // This comes before the caller of `close` continues.
             node.tell(PersistentNodeState::Closed);
             // An error means that the node was dropped and not closed.
             drop(closed.send(withdrawn));
@@ -275,7 +275,7 @@ impl Drop for TellClosed {
     }
 }
 
-/// Waits until the handle is dropped. What it orders meanwhile is not waited for afterwards.
+/// Waits until the handle is dropped. Its orders meanwhile are not waited for afterwards.
 async fn dropped(orders: &mut Orders) {
     while orders.changed().await.is_ok() {}
 }
@@ -302,7 +302,7 @@ struct Stay<'a> {
     failures: u32,
 }
 
-/// What to do next.
+/// The next step.
 enum Next {
     Create,
     Look,
@@ -383,7 +383,7 @@ impl Stay<'_> {
         self.counted.get_or_insert_with(|| session.begin_work());
     }
 
-    /// Returns what to do after a pause.
+    /// Returns the step after a pause.
     fn again(&self) -> Next {
         if self.own.is_some() { Next::Look } else { Next::Create }
     }
@@ -441,7 +441,7 @@ impl Stay<'_> {
             make_directories_at(client, &handle, parent, &node.acl, node.parents).await
         });
         match made.await {
-            // Not at once again and again, if they are deleted all the time.
+            // This does not retry without a pause if the nodes are deleted all the time.
             Ok(Ok(())) if self.failures < 3 => {
                 self.failures += 1;
                 Next::Create
@@ -455,7 +455,7 @@ impl Stay<'_> {
         }
     }
 
-    /// Looks at the node, and writes what is to be in it.
+    /// Looks at the node, and writes the wanted data.
     async fn look(&mut self, wanted: &Wanted) -> Next {
         let path = self.node.path.server();
         // Counted for as long as it may be set.
@@ -486,8 +486,8 @@ impl Stay<'_> {
             match owner(stat.ephemeral_owner, self.session.session_id(), self.earlier, self.may_exist()) {
                 Owner::Ours => {
                     let before = self.own.unwrap_or(0);
-                    // One that was found after a lost answer may have these data, and one that was written by another
-                    // hand since keeps its own.
+                    // A node that was found after a lost answer may already have these data. Data that
+                    // another process has written since are kept.
                     let is_written = before == wanted.generation || data == *wanted.data;
                     // Older data may still come. A write of the same once more makes sure that they do not.
                     let is_written =
@@ -500,7 +500,7 @@ impl Stay<'_> {
                         self.node.tell_written(wanted.generation);
                         return Next::Wait(watcher.zip(watching));
                     }
-                    // The event of its own write comes by the watch, and means a look.
+                    // The watch also fires for this client's write, which causes a look.
                     drop(watcher);
                     return self.write(wanted, stat.version).await;
                 }
@@ -513,7 +513,7 @@ impl Stay<'_> {
         Next::Wait(watcher.zip(watching))
     }
 
-    /// Writes new data, if the node is still the one that was looked at.
+    /// Writes new data, if the node is still the same as in the last look.
     async fn write(&mut self, wanted: &Wanted, version: i32) -> Next {
         let (path, sent) = (self.node.path.server(), clock::now());
         // Until it is answered: this may be dropped.
@@ -553,7 +553,7 @@ impl Stay<'_> {
         }
     }
 
-    /// Returns what to do after a request that failed: the same again, later.
+    /// Returns the step after a request that failed: the same again, later.
     fn failed(&mut self, failure: &Failure) -> Next {
         self.failures = self.failures.saturating_add(1);
         match failure.kind {
@@ -568,7 +568,7 @@ impl Stay<'_> {
             }
             FailureKind::SessionGone => Next::Look,
             _ => {
-                // A refusal stays what is known of the node until the servers say something else.
+                // A refusal remains the known state of the node until the servers say something else.
                 if *self.node.state.borrow() != PersistentNodeState::Refused {
                     self.node.set_trouble(Some(self.node.error(failure.unanswered())));
                 }
@@ -596,7 +596,7 @@ async fn withdraw(
     };
     let path = node.path.server();
     let mut failures = 0;
-    // As for a write.
+    // This counts as work, like a write.
     let _counted = session.begin_work();
     loop {
         let deleted = session.request(|handle| async move {
@@ -647,7 +647,7 @@ async fn withdraw(
     }
 }
 
-/// What has come of a deletion.
+/// The outcome of a deletion.
 enum Withdrawn {
     /// There is no node of this task.
     Done,

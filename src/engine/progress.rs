@@ -12,14 +12,14 @@ use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 pub(crate) struct Progress {
     /// The name of its node in the queue; `None` while it has none.
     pub(crate) node: Option<Arc<str>>,
-    /// What it waits for. Has the live contenders ahead, by the last list in this session.
+    /// The event that it waits for. Has the live contenders ahead, by the last list in this session.
     pub(crate) waiting: Waiting,
     /// Whether there ever were any.
     pub(crate) has_waited: bool,
 }
 
-/// What an attempt and its caller share. Not a watch channel, which is three times as large: thousands of
-/// attempts may be waiting.
+/// The state that an attempt and its caller share. Not a watch channel, which is three times as large:
+/// thousands of attempts may be waiting.
 #[derive(Debug, Default)]
 struct Shared {
     known: Mutex<Known>,
@@ -111,7 +111,7 @@ impl ProgressReceiver {
     async fn until<T>(&self, find: impl Fn(&Known) -> Option<T>) -> Option<T> {
         loop {
             let mut changed = pin!(self.0.changed.notified());
-            // Before the look, so that a change after it is not missed.
+            // This comes before the look, so that a change after it is not missed.
             changed.as_mut().enable();
             let (found, ended) = {
                 let known = self.0.lock();

@@ -1,4 +1,4 @@
-//! Reads of what a lock protects.
+//! Reads of the data that a lock protects.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
     path: LockPath,
 ) -> Result<Option<Read>, E> {
     let Some(first) = holds.first() else {
-        // Not expected: a guard has a hold.
+        // This is not expected: a guard has a hold.
         return Err(Lost { path: "".into(), reason: LostReason::Closed }.into());
     };
     let lost_now = || holds.iter().find_map(|hold| Some(lost(hold, hold.lost()?)));
@@ -51,7 +51,7 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
         let mut repetition = Repetition::new(policy);
         let path = path.server();
         let read = repetition.ask(&session, |handle| async move {
-            // Sent together.
+            // Both requests are sent together.
             let (sync, read) = tokio::join!(handle.sync(path), ask(&handle, path));
             sync?;
             read
@@ -64,7 +64,7 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
         }
     });
     let answer = answer.await.flatten();
-    // Also if it was answered: what was read may be changed under the next holder.
+    // This applies even if the read was answered: the next holder may change the data.
     if let Some(lost) = lost_now() {
         return Err(lost.into());
     }

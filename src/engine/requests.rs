@@ -91,7 +91,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot, id: String) -> AcquireEvent {
             session.lease().renewed_by_refusal(sent, &error);
             let failure = session.failure(error);
             if failure.kind == FailureKind::NoNode {
-                // Before the directory can be made: those that come later must not be in it first.
+                // This comes before the directory is created: a later attempt must not be in it first.
                 queue.with(|queue| queue.directory_missing(number, session.number()));
             }
             (Answer::No(failure), None)
@@ -112,8 +112,8 @@ fn expects_first(Seat { path_lock, session, kind, .. }: Seat<'_>) -> bool {
         && queue.directory().created(session.number()).is_some()
 }
 
-/// Returns whether a node is first, now that its create was answered. The watch of the directory is looked at
-/// after that, which is what makes the numbers comparable (docs/protocol.md#succession).
+/// Returns whether a node is first, now that its create was answered. The watch of the directory is checked
+/// after that, so that the numbers are comparable (docs/protocol.md#succession).
 fn is_first(seat: Seat<'_>, node: &OwnNode) -> bool {
     let Seat { path_lock, session, .. } = seat;
     let (Some(directory), Some(node)) =
@@ -132,8 +132,8 @@ fn numbered(Seat { path_lock, .. }: Seat<'_>, name: &str, czxid: Option<i64>) ->
     }
 }
 
-/// Notes that a node is first, and holds the lock. Once that has been so without a wait several times in a row,
-/// the directory is watched, so that the next node may need no list (docs/protocol.md#succession).
+/// Records that a node is first, and holds the lock. Once that has been so without a wait several times in a
+/// row, the directory is watched, so that the next node may need no list (docs/protocol.md#succession).
 pub(super) fn note_grant(seat: Seat<'_>, name: &str, czxid: i64, free: bool) {
     let Seat { path_lock, session, .. } = seat;
     let Some(node) = numbered(seat, name, Some(czxid)) else { return };
@@ -146,7 +146,7 @@ pub(super) fn note_grant(seat: Seat<'_>, name: &str, czxid: i64, free: bool) {
 /// called, and a task waits for the answer.
 fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
     let (watch, number, path) = (path_lock.queue().directory(), session.number(), path_lock.path().server());
-    // Before the request: the connection must not be interrupted from here on.
+    // This comes before the request: the connection must not be interrupted from here on.
     let Some(states) = session.states() else { return };
     if !watch.ask(number) {
         return;
@@ -159,7 +159,7 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
     let (watch, session, path) = (Arc::downgrade(watch), Arc::clone(session), path.to_owned());
     let mut answered = Box::pin(async move {
         let path = &path;
-        // Not `exists`: only a session that may read a node is told of its deletion
+        // `exists` would not do: only a session that may read a node is notified of its deletion
         // (docs/protocol.md#no-access).
         let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
         let Some(watch) = watch.upgrade() else { return };
@@ -270,13 +270,14 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
     let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
     let (watcher, seen) = match answer(session, set) {
         Answer::Is((data, stat, watcher)) => {
-            // For the error of an attempt that is not granted in time (docs/protocol.md#held-by).
+            // The error of an attempt that is not granted in time names this contender
+            // (docs/protocol.md#held-by).
             let contender = first_contender(path_lock, session, predecessor, (&data, &stat));
             (watcher, contender.and_then(|contender| path_lock.first_seen().watched(contender)))
         }
-        // Also NoAuth, which ends the attempt. An `exists` would set a watch without the READ permission, but
-        // servers with the fix of CVE-2024-23944 do not deliver its event then: the attempt would wait for
-        // ever (docs/protocol.md#no-access).
+        // This includes NoAuth, which ends the attempt. An `exists` would set a watch without the READ
+        // permission, but servers with the fix of CVE-2024-23944 do not deliver its event then: the attempt
+        // would wait forever (docs/protocol.md#no-access).
         Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
     };
     let event = changed(watcher).await;
@@ -289,7 +290,7 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
     }
 }
 
-/// Returns what the event of a watch means: a change of the node, or the end of the session.
+/// Returns the meaning of a watch's event: a change of the node, or the end of the session.
 pub(super) fn meaning(session: &Session, event: Option<zk::WatchedEvent>) -> Answer<()> {
     let error = match event {
         Some(event) => match (event.event_type, event.session_state) {
@@ -318,8 +319,8 @@ pub(super) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbo
     }
 }
 
-/// Lists the directory. A list of its own is sent when this is called; a shared one after everything that the
-/// caller has sent.
+/// Lists the directory. A separate list is sent when this is called; a shared one after all earlier requests
+/// of the caller.
 pub(super) fn list<'a>(
     path_lock: &'a Arc<PathLock>,
     session: &'a Arc<Session>,

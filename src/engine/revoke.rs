@@ -16,7 +16,7 @@ use crate::session::log;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;
 
-/// What Curator's `Revoker` writes.
+/// The data that Curator's `Revoker` writes.
 pub(super) const MARKER: &[u8] = REVOKED.as_bytes();
 
 /// Waits until revocation is requested. Returns `false` if the lock is released, or the session ends, before.

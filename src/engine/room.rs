@@ -1,6 +1,6 @@
-//! Works for a [room](crate::protocol::room): gets the node for those that wait in it, and ends their waits at
-//! their deadlines. One task where the session runs, while anybody waits; a caller has no task, no timer and
-//! no attempt of its own.
+//! Works for a [room](crate::protocol::room): gets the node for the callers that wait in it, and ends their
+//! waits at their deadlines. One task where the session runs, while anybody waits; a caller has no separate
+//! task, timer or attempt.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -57,7 +57,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     let (reply, told) = oneshot::channel();
     let ahead = match room.arrive(at, deadline, waiter(ask, reply)) {
         Arrived::Granted(granted) => return had(&path_lock, granted, ask.lease),
-        // Whether it waits is told by the attempt.
+        // The attempt reports whether the call waits.
         Arrived::First => None,
         Arrived::Behind(ahead) => Some(ahead),
     };
@@ -90,8 +90,8 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     }
 }
 
-/// Tries to get a lock without waiting for any other contender. Where its client has no node, it asks the servers by one of
-/// its own.
+/// Tries to get a lock without waiting for any other contender. If its client has no node, the call asks the
+/// servers by a separate one.
 async fn try_now(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
     let readers = path_lock.readers().filter(|_| ask.kind == Kind::Shared);
     let room = path_lock.room().filter(|_| readers.is_none());
@@ -101,7 +101,7 @@ async fn try_now(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockErro
             Tried::Held => Some(Ahead { count: 1, first: None }),
             Tried::Asks => None,
         };
-        // Also a local hold beside the room: of a try, or of a multi-lock.
+        // This may also be a local hold outside the room: of a try, or of a multi-lock.
         if let Some(ahead) = path_lock.own_ahead(Kind::Exclusive).or(unnamed) {
             return Err(path_lock.would_block(Kind::Exclusive, ahead));
         }
@@ -114,15 +114,15 @@ async fn try_now(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockErro
         // It is known as the room's.
         drop(path_lock.lock_holders().remove(&hold.held().number()));
         if room.sticky {
-            // Others are watched for, once it is kept.
+            // Once the node is kept, the client watches for other contenders.
             begin(&path_lock, room, None);
         }
     }
     Ok(hold)
 }
 
-/// Has the node of a granted reader shared from here on, and watched for writers while it is open. `None` if the reader
-/// is over already.
+/// Has the node of a granted reader shared from here on, and watched for writers while it is open. `None` if
+/// the reader has ended already.
 fn share(path_lock: &Arc<PathLock>, readers: &SharedReaders, hold: &Hold) -> Option<Arc<SharedNode>> {
     let node = readers.share(hold.held(), hold.session(), hold.token())?;
     // A writer that came before the node was open has closed nothing.
@@ -203,7 +203,8 @@ fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Wa
     }
 }
 
-/// Returns the hold that a room has granted. `lease` is to be set still: the room does so for one that has waited.
+/// Returns the hold that a room has granted. `lease` must still be set; for a caller that has waited, the
+/// room sets it.
 fn had(path_lock: &Arc<PathLock>, granted: Granted, lease: Option<Duration>) -> Result<Hold, TryLockError> {
     let hold = Hold::of_room(Arc::clone(path_lock), granted).ok_or_else(|| path_lock.ended())?;
     hold.held().begin_lease(lease);
@@ -238,7 +239,7 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, readers: Option<&Arc
     let starts = {
         let mut state = room.lock();
         match state.task_sleeps_until {
-            // Before the task looks at the room.
+            // This happens before the task looks at the room.
             None => {
                 state.task_sleeps_until = Some(Instant::now());
                 true
@@ -276,7 +277,7 @@ type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The task of a room.
 struct Task {
     room: Arc<SharedRoom>,
-    /// The readers that wait in the room and share what is granted; `None` if they are handed it in turn, to write.
+    /// The readers that wait in the room and share the grant; `None` for writers, which get it in turn.
     readers: Option<Arc<SharedReaders>>,
     path_lock: Weak<PathLock>,
     /// The result of the attempt under way.
@@ -310,8 +311,8 @@ impl Task {
     async fn run(mut self) {
         loop {
             if self.room.lock().room.wants_attempt() {
-                // What other threads have begun before, as the deletion of the client's last node, is sent first: a create
-                // ahead of that would wait for it, and list.
+                // Requests that other threads have begun, such as the deletion of the client's last node, are
+                // sent first: a create ahead of that deletion would wait for it, and list.
                 tokio::task::yield_now().await;
             }
             let Some(until) = self.work() else { return };
@@ -367,12 +368,12 @@ impl Task {
             if wanted {
                 state.room.attempt_begins();
             }
-            // The first is told whether it waits.
+            // The attempt reports to the first caller whether it waits.
             wanted.then(|| state.room.first().and_then(|waiter| waiter.call))
         };
         if let Some(call) = wanted {
             let location = std::panic::Location::caller();
-            // One that was cancelled may have been granted the lock, which is released here.
+            // A cancelled attempt may have been granted the lock, which is released here.
             self.result = None;
             self.room.attempt_over();
             let ask = Ask { call, ..Ask::new(self.kind(), Budget::Forever, location) };
@@ -390,7 +391,7 @@ impl Task {
         let mut state = self.room.lock();
         let now = Instant::now();
         let waits = if state.room.is_waited_for() { LONGEST } else { LINGER };
-        // A node that is kept is looked at when it may have to be given up; one that is held, later.
+        // A kept node is checked when it may have to be given up; a held node is checked later.
         let idle = idle.filter(|_| state.room.has_node());
         let until = now.checked_add(idle.map_or(waits, |idle| state.idle_left(idle).min(LONGEST)));
         let until = until.unwrap_or(now);
@@ -400,15 +401,15 @@ impl Task {
         Some(until)
     }
 
-    /// Returns when who is first is asked for, for the error of the next whose time is over, and when that is; `None` if
-    /// it has been.
+    /// Returns when to look up the first contender, for the error of the next caller to time out, and that
+    /// caller's deadline; `None` if that has been done.
     fn question(&self, state: &State) -> Option<(Instant, Instant)> {
         let (deadline, waiter) = state.room.next_late()?;
         let at = ask_first::asks_at(deadline, waiter.asked)?;
         (self.asked < Some(deadline)).then_some((at, deadline))
     }
 
-    /// Does what is due by now: asks who is first, and ends the waits that are over.
+    /// Does the work that is due: looks up the first contender, and ends the waits whose time has passed.
     fn due(&mut self) {
         let Some(path_lock) = self.path_lock.upgrade() else { return };
         let now = Instant::now();
@@ -439,7 +440,8 @@ impl Task {
     /// Handles the end of the attempt.
     fn ended(&mut self, result: Option<Result<Hold, TryLockError>>) {
         self.result = None;
-        // Before a caller can leave with the grant on its way to it: its flush waits until that has come back.
+        // The ticket exists before a caller can leave with the grant on its way to it: the caller's flush
+        // waits until the grant has come back.
         let _pending = result.as_ref().and_then(|result| result.as_ref().ok()).map(Hold::ticket);
         let is_cancelled = self.room.lock().attempt.is_none();
         match result {
@@ -471,7 +473,7 @@ impl Task {
                 drop(waiting);
             }
         }
-        // Not before: a flush waits for the release of a grant that came too late.
+        // This comes last: a flush waits for the release of a grant that came too late.
         self.room.attempt_over();
     }
 
@@ -479,7 +481,8 @@ impl Task {
         if self.readers.is_some() { Kind::Shared } else { Kind::Exclusive }
     }
 
-    /// Grants the node to all readers that wait. What is not taken goes with its last hold, or is kept.
+    /// Grants the node to all readers that wait. If no reader takes it, the node is deleted with its last
+    /// hold, or kept.
     fn share(&self, readers: &Arc<SharedReaders>, hold: Hold) {
         let node = share(hold.path_lock(), readers, &hold);
         let Some(node) = node else {
@@ -494,7 +497,7 @@ impl Task {
             (waiter.reply, Granted::new(held, session, token, how))
         };
         let admitted: Vec<_> = waiting.into_iter().map(admit).collect();
-        // Before one of them has the lock: a reader that is alone may upgrade it.
+        // This comes before one of them has the lock: a reader that is alone may upgrade it.
         drop(hold);
         for (reply, granted) in admitted {
             // If the caller has left, the drop releases it.
@@ -520,7 +523,8 @@ impl Task {
             let known = waiting.ahead().cloned().or_else(|| path_lock.own_ahead(self.kind()));
             // Readers do not wait for each other.
             let before = if self.readers.is_some() { 0 } else { before };
-            // Others of this room have had the lock meanwhile, also if none of them has it at this moment.
+            // Other callers of this room have had the lock meanwhile, even if none of them has it at this
+            // moment.
             let others = (grants > waiter.grants).then_some(Ahead { count: 0, first: None });
             waiting.saw(known.or(others).map(|ahead| {
                 let count = ahead.count.saturating_add(before).max(1);
@@ -539,7 +543,7 @@ async fn until_others(look: Look, naming: Naming) {
     let Look { node, directory, session, .. } = look;
     let Some(session) = session.upgrade() else { return };
     // Without a watch nothing is kept.
-    // Not by the path alone: a watch of the directory's data counts beside that of its children.
+    // The `*` keeps this watch, of the directory's children, apart from one of its data.
     let Some(_watching) = session.watch(&directory.child("*"), WatchUse::Sticky) else { return };
     let mut valid = session.lease().watch();
     let Some((queue, watcher)) = watch_queue(&session, &directory, naming).await else { return };

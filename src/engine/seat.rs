@@ -1,4 +1,4 @@
-//! What every request of an attempt needs: its lock, session, number and kind.
+//! The context of every request of an attempt: its lock, session, number and kind.
 
 use std::sync::Arc;
 

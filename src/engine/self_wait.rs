@@ -7,14 +7,15 @@ use std::time::Duration;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::session::log;
 
-/// How long a call waits for a hold of its own client before the log says so.
+/// How long a call waits for a hold of the same client before that is logged.
 const AFTER: Duration = Duration::from_secs(1);
 
-/// Has a call looked at again that waits without a deadline for a hold of its own client: if it still does after
-/// [`AFTER`], the log names both lines, once for each lock of a client. The call keeps what this returns for as long
-/// as it waits.
+/// Checks a call again that waits without a deadline for a hold of the same client: if it still waits after
+/// [`AFTER`], the log names both lines, once for each lock of a client. The call keeps the returned value for
+/// as long as it waits.
 pub(crate) fn watch(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Arc<()>> {
-    // Others of a client may hold permits of a semaphore beside it. One with a deadline is told by its error.
+    // Other callers of a client may hold permits of a semaphore at the same time. A call with a deadline
+    // reports it in its error.
     if !matches!(ask.budget, Budget::Forever) || path_lock.options().semaphore.is_some() {
         return None;
     }

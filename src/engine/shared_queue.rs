@@ -32,7 +32,7 @@ impl SharedQueue {
             (decide(&mut queue), queue.take_told())
         };
         for (wake, notice) in notices {
-            // An error means that the attempt has left, which the queue is told too.
+            // An error means that the attempt has left, and the queue removes it.
             let _ = wake.send(notice);
         }
         // The drop of the senders tells these attempts that there is no list.
@@ -48,7 +48,7 @@ impl SharedQueue {
 
 impl fmt::Debug for SharedQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without its attempts, of which there may be thousands.
+        // This omits its attempts, of which there may be thousands.
         f.debug_struct("SharedQueue").finish_non_exhaustive()
     }
 }

@@ -72,7 +72,7 @@ impl SharedReaders {
         Arc::new(Self { last: Mutex::default(), is_kept, bounds, room })
     }
 
-    /// Returns whether an open node is kept when no reader is inside, and so has to be watched for writers.
+    /// Returns whether an open node is kept when no reader is inside, and so must be watched for writers.
     pub(super) fn is_kept(&self) -> bool {
         self.is_kept
     }
@@ -86,8 +86,8 @@ impl SharedReaders {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the node of a granted reader shared from here on: opens it, unless another is open. `None` if the reader is
-    /// over already.
+    /// Has the node of a granted reader shared from here on: opens it, unless another is open. `None` if the
+    /// reader has ended already.
     pub(super) fn share(
         &self,
         reader: &Arc<Held>,
@@ -102,8 +102,8 @@ impl SharedReaders {
             let other_is_open = last.as_ref().is_some_and(|node| node.lock().may_join(Instant::now()));
             let mut state = node.lock();
             reader.enter(&(Arc::clone(&node) as Arc<dyn InRoom>));
-            // What ends the reader from here on comes to the node, and waits for the mutex. If it has ended before,
-            // its node may be on its way out: no other may join it.
+            // An event that ends the reader from here on reaches the node, and waits for the mutex. If it has
+            // ended before, its node may be on its way out: no other may join it.
             if reader.is_lost_or_released() {
                 state.readers.take_out(reader.number());
                 return None;
@@ -246,7 +246,7 @@ impl SharedNode {
         if state.readers.is_in_use() { idle } else { idle.saturating_sub(state.last_used.elapsed()) }
     }
 
-    /// Notes that a list of the directory does not show the node.
+    /// Records that a list of the directory does not show the node.
     pub(super) fn not_listed(&self) {
         let anchor = self.lock().anchor.clone();
         if let Some(anchor) = anchor {
@@ -271,16 +271,16 @@ impl InRoom for SharedNode {
             state.last_used = Instant::now();
             state.readers.leave(held.number())
         };
-        // In doubt whether a write under it is still to come, and where another process has asked for the lock,
-        // no reader joins.
+        // No reader joins while a write under the node may still arrive, or if another process has asked for
+        // the lock.
         if leaving == Leaving::Stays && (!deletion.hand_over || held.is_revocation_requested()) {
             self.close();
         }
         (leaving != Leaving::Stays).then_some((deletion, held.number()))
     }
 
-    /// A hold leaves the node by what ends its use of it, which is the deletion that it would need, or the end of
-    /// the node; here only the anchor has something to do.
+    /// A hold leaves the node by the event that ends its use of it: the deletion that it would need, or the
+    /// end of the node. Only the anchor has something to do here.
     fn over(&self, number: u64, how: Over) {
         if how == Over::Lost && self.lock().readers.is_anchor(number) {
             self.close();
@@ -309,7 +309,7 @@ impl InRoom for SharedNode {
         let (is_alone, anchor) = {
             let mut state = self.lock();
             let is_alone = state.readers.take_out(hold);
-            // Of a reader that has left, the node is the anchor's still.
+            // The node of a reader that has left still belongs to the anchor.
             (is_alone, if state.readers.is_open() { None } else { state.anchor.take() })
         };
         if let Some(anchor) = anchor {
@@ -328,7 +328,7 @@ impl fmt::Debug for SharedReaders {
 
 impl fmt::Debug for SharedNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without its readers, of whom there may be thousands.
+        // This omits its readers, of whom there may be thousands.
         f.debug_struct("SharedNode").finish_non_exhaustive()
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct State {
     pub(super) room: Room<Waiter, Instant>,
     /// `None` if it was cancelled, or there is none.
     pub(super) attempt: Option<UnderWay>,
-    /// Of an attempt that was cancelled, until the task has released what it may have been granted.
+    /// The ticket of a cancelled attempt, until the task has released its possible grant.
     left: Option<Ticket>,
     /// The hold that has the node, for messages.
     holder: Option<Holder>,
@@ -111,7 +111,7 @@ impl Granted {
         Self { held: Some(held), session, token, how }
     }
 
-    /// Returns the hold, which the caller has to release from here on.
+    /// Returns the hold, which the caller must release from here on.
     pub(super) fn take(&mut self) -> Option<Arc<Held>> {
         self.held.take()
     }
@@ -125,22 +125,22 @@ impl Drop for Granted {
     }
 }
 
-/// What comes of a caller that waits.
+/// The outcome for an arriving caller that may wait.
 pub(super) enum Arrived {
     /// It has the node, which was kept.
     Granted(Granted),
-    /// An attempt has to be started for it.
+    /// An attempt must be started for it.
     First,
     /// It waits behind so many of its client.
     Behind(usize),
 }
 
-/// What comes of a caller that waits for no other.
+/// The outcome for a caller that does not wait for others.
 pub(super) enum Tried {
     Granted(Granted),
     /// Another caller has the node.
     Held,
-    /// It has to ask the servers.
+    /// It must ask the servers.
     Asks,
 }
 
@@ -175,8 +175,9 @@ impl SharedRoom {
         self.lock().holder.clone()
     }
 
-    /// Returns the node if it is kept, and what `otherwise` makes of the room if it is not: under one mutex, under which a
-    /// release decides that a node is kept, or goes to one that waits. One that may not be granted now is released first.
+    /// Returns the node if it is kept, and the result of `otherwise` if it is not. Both happen under the
+    /// mutex under which a release decides whether a node is kept or goes to a waiting caller. A node that
+    /// may not be granted now is released first.
     fn take_kept_or<T>(
         &self,
         location: &'static Location<'static>,
@@ -194,7 +195,7 @@ impl SharedRoom {
                     Kept::Granted => {
                         let (Some(KeptHold { held, .. }), Some(session)) = (state.kept.take(), session)
                         else {
-                            // Not expected: it is kept by a hold of a session.
+                            // This is not expected: it is kept by a hold of a session.
                             return Err(otherwise(&mut state));
                         };
                         state.grants += 1;
@@ -226,12 +227,14 @@ impl SharedRoom {
 
     /// Handles a caller that waits for no other.
     pub(super) fn try_now(&self, location: &'static Location<'static>) -> Tried {
-        // Behind others, a node of its own would be a sign to them that a second one wants the lock.
+        // If the room is behind others, a separate node would show them that a second contender wants the
+        // lock.
         let look = |state: &mut State| (state.holder.clone(), self.sticky && state.is_behind());
         match self.take_kept_or(location, look) {
             Ok(granted) => Tried::Granted(granted),
             Err((_, true)) => Tried::Held,
-            // Also if it has been released since. One that is lost is in no other's way, also where that is not noted yet.
+            // This applies even if it has been released since. A lost hold blocks no other, even if its loss
+            // is not recorded yet.
             Err((Some(holder), _)) if holder.held.lost().is_none() => Tried::Held,
             Err(_) => Tried::Asks,
         }
@@ -285,8 +288,8 @@ impl SharedRoom {
         self.wake.notify_one();
     }
 
-    /// Notes that there may be others that want this node: it is given up at once if it is kept, and with its
-    /// release otherwise.
+    /// Records that others may want this node: it is given up at once if it is kept, and with its release
+    /// otherwise.
     pub(super) fn others_come(&self, node: u64) {
         let kept = {
             let mut state = self.lock();
@@ -309,7 +312,7 @@ impl SharedRoom {
         drop((waiter, cancelled));
     }
 
-    /// Notes that the attempt has ended, and that what it was granted, if anything, has been granted or released.
+    /// Records that the attempt has ended, and that its grant, if any, was passed on or released.
     pub(super) fn attempt_over(&self) {
         let over = {
             let mut state = self.lock();
@@ -336,7 +339,7 @@ impl SharedRoom {
         drop(waiter.reply.send(Ok(granted)));
     }
 
-    /// Notes who has the node. A hold that was lost before it was known to be the room's is over at once.
+    /// Notes who has the node. A hold that was lost before it was recorded as the room's ends at once.
     fn set_holder(&self, held: &Arc<Held>, location: &'static Location<'static>) {
         let old = {
             let mut state = self.lock();
@@ -349,13 +352,14 @@ impl SharedRoom {
         }
     }
 
-    /// Notes that the hold with this number is over, or lost.
+    /// Records that the hold with this number has ended or is lost.
     fn forget(&self, number: u64, is_lost: bool) {
         let (old, kept, wakes) = {
             let mut state = self.lock();
             let had = state.room.has_node();
             if is_lost && state.room.is_holder(number) {
-                // It was in no other's way any more, for the errors of those that wait (docs/protocol.md#live-contender).
+                // A lost hold blocked no other any more, as far as the errors of waiting callers are
+                // concerned (docs/protocol.md#live-contender).
                 state.grants = state.grants.saturating_sub(1);
             }
             state.room.over(number);
@@ -367,7 +371,7 @@ impl SharedRoom {
             (old, kept, watched || state.room.wants_attempt())
         };
         if old.is_some() {
-            // Also of a caller that never had it.
+            // This includes a caller that never had it.
             contain_panic(|| {
                 self.holders.send_replace(());
             });
@@ -435,7 +439,8 @@ impl InRoom for SharedRoom {
                 }
                 match next {
                     Next::To(..) => state.grants += 1,
-                    // Under the mutex: the next to arrive must find it. The session is told below.
+                    // This happens under the mutex: the next caller to arrive must find it. The session is
+                    // notified below.
                     Next::Keep => {
                         let held = held.unregistered_heir(session, number, deletion.place.take(), None);
                         kept = Some(Arc::clone(&held));
@@ -461,7 +466,7 @@ impl InRoom for SharedRoom {
             let (at, waiter) = match next {
                 Next::To(at, waiter) => (at, waiter),
                 Next::Keep => {
-                    // Before the earlier one is let go.
+                    // This comes before the earlier one is released.
                     if let Some(kept) = &kept {
                         kept.register(session);
                     }
@@ -506,7 +511,7 @@ impl InRoom for SharedRoom {
         }
     }
 
-    /// However it is over, the node is the room's no longer.
+    /// However the hold ended, its node no longer belongs to the room.
     fn over(&self, number: u64, how: Over) {
         self.forget(number, how != Over::Released);
     }
@@ -531,7 +536,7 @@ impl InRoom for SharedRoom {
 
 impl fmt::Debug for SharedRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without its callers, of whom there may be thousands.
+        // This omits its callers, of whom there may be thousands.
         f.debug_struct("SharedRoom").finish_non_exhaustive()
     }
 }

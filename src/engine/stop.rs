@@ -1,4 +1,4 @@
-//! What stops an attempt from outside: its deadline, or its caller.
+//! The events that stop an attempt from outside: its deadline, or its caller.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ struct Before {
     path_lock: Arc<PathLock>,
 }
 
-/// What stops an attempt from outside: its deadline, or its caller.
+/// The deadline and the caller of an attempt, which can stop it.
 pub(super) struct Stop {
     deadline: Option<Pin<Box<Sleep>>>,
-    /// What is done before the deadline; the sleep ends then, and goes on until the deadline.
+    /// A step before the deadline: the sleep ends for it, and then continues until the deadline.
     before: Option<Box<Before>>,
     /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
     cancelled: oneshot::Receiver<Ticket>,
@@ -37,14 +37,14 @@ impl Stop {
     pub(super) fn new(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> Self {
         let deadline = match budget {
             Budget::Until { deadline, .. } => Some(tokio::time::sleep_until(deadline.into())),
-            // A try has no deadline of the caller's, but does not wait for a server for ever either.
+            // A try has no deadline, but does not wait for a server without end either.
             Budget::Try { timeout } => Some(tokio::time::sleep(timeout)),
             Budget::Forever => None,
         };
         Self { deadline: deadline.map(Box::pin), before: None, cancelled }
     }
 
-    /// Has who is in the way asked for shortly before the deadline.
+    /// Looks up the contenders ahead shortly before the deadline.
     pub(super) fn ask_before(&mut self, budget: Budget, path_lock: &Arc<PathLock>) {
         let (Budget::Until { deadline, asked }, Some(sleep)) = (budget, &mut self.deadline) else { return };
         let Some(at) = ask_first::ask_at(deadline, asked) else { return };
@@ -57,7 +57,7 @@ impl Stop {
         (&mut self.cancelled).await.ok()
     }
 
-    /// Waits until the attempt has to stop. Must not be called again after that.
+    /// Waits until the attempt must stop. Must not be called again after that.
     pub(super) async fn wait(&mut self) -> Stopped {
         let deadline = async {
             match &mut self.deadline {

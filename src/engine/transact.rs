@@ -63,7 +63,7 @@ impl Operation {
 
 /// Returns how many bytes the check of a hold's node has.
 pub(crate) fn check_bytes(hold: &Hold) -> usize {
-    // With its slash and the header of the operation.
+    // This counts the slash and the header of the operation.
     hold.directory().server().len() + hold.node().len() + 30
 }
 
@@ -71,13 +71,13 @@ pub(crate) fn check_bytes(hold: &Hold) -> usize {
 /// so if it exists, its hold has the lock (docs/protocol.md#transaction).
 ///
 /// The work is a task on the session's runtime: a caller that stops polling must not keep the session from
-/// being closed, and one that leaves must not keep the outcome from being known.
+/// being closed, and a caller that leaves must not keep the outcome from being known.
 pub(crate) async fn transact(holds: &[&Hold], operations: Vec<Operation>) -> Result<(), TransactionError> {
     let Some(first) = holds.first() else {
-        // Not expected: a guard has a hold.
+        // This is not expected: a guard has a hold.
         return Err(TransactionError::Lost(Lost { path: "".into(), reason: LostReason::Closed }));
     };
-    // Locks of an earlier session are lost, so those that are not are all of one session.
+    // Locks of an earlier session are lost, so the others all belong to one session.
     if let Some(lost) = holds.iter().find_map(|hold| lost(hold)) {
         return Err(lost);
     }
@@ -204,7 +204,7 @@ async fn commit(
                     let path = operation.path().user().to_owned();
                     Err(TransactionError::Rejected { index, path, source: cause(source) })
                 }
-                // Not expected: the error is of none of the operations.
+                // This is not expected: the error belongs to none of the operations.
                 (None, None) => Err(unknown(first, source)),
             }
         }

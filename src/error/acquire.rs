@@ -12,7 +12,7 @@ use crate::contender::{About, Contender};
 use crate::path::NodePath;
 use crate::shown::{Quoted, debug_as_text};
 
-/// The hold of this client that is in the way: where it was acquired, and how long ago.
+/// The hold of this client that blocks the lock: where it was acquired, and how long ago.
 ///
 /// Part of the [`Contention`] in an error, because the commonest cause of a timeout is a guard kept further up
 /// in the same program.
@@ -69,7 +69,7 @@ impl fmt::Debug for LocalHolder {
     }
 }
 
-/// What was in the way of a lock that was not free.
+/// The contenders that held a lock that was not free, or were ahead of the call.
 ///
 /// Part of [`AcquireError::TimedOut`] and [`TryLockError::WouldBlock`].
 ///
@@ -108,13 +108,13 @@ pub struct Contention {
     /// Who holds the lock: the first in its queue. `None` if that is not known, because no read of its node was
     /// answered in time or the ACL does not allow it, and of a semaphore, which has several holders.
     pub held_by: Option<Box<Contender>>,
-    /// The hold that is in the way, if a lock of this type and this client acquired it.
+    /// The blocking hold, if a lock of this type and this client acquired it.
     pub holder: Option<LocalHolder>,
 }
 
 impl fmt::Display for Contention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Of a hold of this client its line says more.
+        // For a hold of this client, the line that acquired it says more.
         let other = self.held_by.as_ref().filter(|held_by| self.holder.is_none() || !held_by.is_mine());
         let mut text = Vec::new();
         if let Some(other) = other {
@@ -196,7 +196,7 @@ pub enum AcquireError {
         timeout: Duration,
         /// The time that passed.
         waited: Duration,
-        /// What was in the way.
+        /// The contenders that were ahead.
         contention: Contention,
     },
     /// A request failed, or was not sent: no server answered, an ACL denies it, the client is closed ..
@@ -216,7 +216,7 @@ pub enum AcquireError {
         path: String,
         /// The node that is left.
         node: NodePath,
-        /// What the server said to its deletion.
+        /// The server's answer to its deletion.
         #[source]
         source: Cause,
     },
@@ -235,8 +235,9 @@ pub enum AcquireError {
         /// The limit.
         max: usize,
     },
-    /// The session watches as many nodes as it can: about 120 KiB of paths, because one that watches more
-    /// than 128 KiB cannot reconnect. Wait for fewer locks at once, use shorter paths, or several clients.
+    /// The session watches as many nodes as it can: about 120 KiB of paths, because a session that watches
+    /// more than 128 KiB cannot reconnect. Wait for fewer locks at once, use shorter paths, or several
+    /// clients.
     #[error(
         "no wait for the lock {path}: this client watches as many nodes as a session can; wait for fewer \
          locks at once, or use another client",
@@ -284,8 +285,8 @@ pub enum AcquireError {
         path: String,
     },
     /// The semaphore will not give as many permits to one call: they are more than its limit. A call that waits
-    /// ends with this too if the limit has become smaller than what it asks for when it is the first in the
-    /// queue.
+    /// ends with this too if the limit has become smaller than the requested number when it is the first in
+    /// the queue.
     #[error(
         "{asked} permits were asked for at the semaphore {path}, whose limit is {limit}",
         path = Quoted(path)
@@ -405,7 +406,7 @@ pub enum TryLockError {
     WouldBlock {
         /// The lock's path.
         path: String,
-        /// What is in the way.
+        /// The contenders that are ahead.
         contention: Contention,
     },
     /// The lock could not be asked for.

@@ -56,7 +56,7 @@ pub enum AtomicLongError {
     Unknown {
         /// The counter's path.
         path: String,
-        /// What the connection said.
+        /// The error of the connection.
         #[source]
         source: Cause,
     },
@@ -77,7 +77,7 @@ pub enum AtomicLongError {
         path: String,
         /// Its value.
         value: i64,
-        /// What was to be added.
+        /// The number to be added.
         delta: i128,
     },
     /// The node's data is no counter's, which has eight bytes (or none, which is 0).
@@ -92,9 +92,9 @@ pub enum AtomicLongError {
         /// The length of the data, in bytes.
         bytes: usize,
     },
-    /// The node is one that the servers may delete by themselves: an ephemeral node, or a directory (without
-    /// data, with children now or before), which for a lock or another counter is a container. The counter
-    /// would begin again then, and hand out the same numbers.
+    /// The servers may delete the node by themselves: an ephemeral node, or a directory (without data, with
+    /// children now or before), which for a lock or another counter is a container. The counter would begin
+    /// again then, and hand out the same numbers.
     #[error(
         "the node {path} cannot be a counter: it is a directory or an ephemeral node, which the servers may \
          delete; use another path",

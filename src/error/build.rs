@@ -42,7 +42,7 @@ impl InvalidPath {
         &self.path
     }
 
-    /// Returns `false`: the path has to be changed.
+    /// Returns `false`: the path must be changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         false
@@ -89,7 +89,7 @@ pub enum BuildError {
         path: String,
         /// The setter's name.
         option: &'static str,
-        /// What is wrong with the value.
+        /// The problem with the value.
         reason: &'static str,
     },
     /// Another handle of the same client for the same path was made with other options. All handles of one
@@ -108,7 +108,7 @@ pub enum BuildError {
         option: &'static str,
     },
     /// The same client uses the path for a recipe with another kind of queue: there is a live handle or
-    /// guard, or a call whose nodes are still being deleted. A read-write lock needs a path of its own.
+    /// guard, or a call whose nodes are still being deleted. A read-write lock needs a separate path.
     #[error(
         "the path {path} is in use by another recipe of this client: a read-write lock needs a path of its \
          own",
@@ -143,8 +143,8 @@ pub enum BuildError {
         /// The path of both.
         path: String,
     },
-    /// A member of a multi-lock belongs to another client than the first. Each client has a session of its
-    /// own, and locks of different sessions are not lost together.
+    /// A member of a multi-lock belongs to another client than the first. Each client has a separate session,
+    /// and locks of different sessions are not lost together.
     #[error(
         "the member {path} of the multi-lock belongs to another client than the first member: make all of \
          them with one client",
@@ -191,7 +191,7 @@ impl BuildError {
         }
     }
 
-    /// Returns `false`: the path or an option has to be changed, or another handle of this client dropped.
+    /// Returns `false`: the path or an option must be changed, or another handle of this client dropped.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         false

@@ -1,9 +1,9 @@
-//! What lies behind an error.
+//! The cause of an error.
 
 use std::error::Error;
 use std::sync::Arc;
 
-/// What ZooKeeper's client library said; opaque, so that its version is not part of our interface.
+/// The error of ZooKeeper's client library; opaque, so that its version is not part of our interface.
 pub(crate) type Cause = Arc<dyn Error + Send + Sync>;
 
 /// The end of a message about a client to which an ACL denies something.

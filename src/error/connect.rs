@@ -171,7 +171,7 @@ impl fmt::Debug for ServerFailure {
 #[derive(Clone, Default)]
 pub struct ServerFailures {
     pub(crate) failures: Vec<ServerFailure>,
-    /// What the client library said last.
+    /// The last error of the client library.
     pub(crate) source: Option<Cause>,
 }
 
@@ -235,7 +235,7 @@ impl Error for ServerFailures {
 #[non_exhaustive]
 pub enum ConnectError {
     /// No server gave a session within the connect timeout. The servers may be down, unreachable, or without
-    /// a quorum: the source names what was found for each.
+    /// a quorum: the source says what failed for each.
     #[error("no ZooKeeper server of {servers} gave a session within {timeout:?}", servers = Short(servers))]
     #[non_exhaustive]
     TimedOut {
@@ -256,7 +256,7 @@ pub enum ConnectError {
     InvalidConnectString {
         /// The connect string.
         servers: String,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
     /// ZooKeeper would refuse the namespace.
@@ -268,7 +268,7 @@ pub enum ConnectError {
     InvalidName {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: &'static str,
     },
     /// The servers refused the credentials, or want some.
@@ -298,7 +298,7 @@ pub enum ConnectError {
     InvalidCredentials {
         /// The connect string.
         servers: String,
-        /// What is wrong with them.
+        /// The problem with them.
         reason: String,
     },
     /// The TLS options cannot be used: a file cannot be read or is no PEM, there is no CA, or the key is not that
@@ -308,7 +308,7 @@ pub enum ConnectError {
     InvalidTls {
         /// The connect string.
         servers: String,
-        /// What is wrong with them.
+        /// The problem with them.
         reason: String,
     },
     /// The client could not be set up: an option of its connector is wrong, or a thread could not be started.
@@ -317,7 +317,7 @@ pub enum ConnectError {
     Setup {
         /// The connect string.
         servers: String,
-        /// What failed.
+        /// The step that failed.
         #[source]
         source: Cause,
     },
@@ -346,8 +346,7 @@ impl ConnectError {
         }
     }
 
-    /// Returns the namespace if it is what cannot be used, otherwise `None`: a connection is not about one
-    /// path.
+    /// Returns the namespace if that cannot be used, otherwise `None`: a connection is not about one path.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {

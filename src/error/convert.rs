@@ -10,7 +10,7 @@ use crate::shown::{Quoted, debug_as_text};
 
 /// Error of converting a guard of a read-write lock; hands the guard back.
 ///
-/// The guard holds what it held before, unless the [reason](Self::reason) is that the lock is
+/// The guard holds the same lock as before, unless the [reason](Self::reason) is that the lock is
 /// [lost](ConversionFailure::Lost).
 ///
 /// # Examples

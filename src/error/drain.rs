@@ -121,7 +121,7 @@ pub enum DrainError {
         timeout: Duration,
         /// The locks, in the order of their paths; at least one.
         held: Vec<Holding>,
-        /// What closing the client returned, if that was an error too.
+        /// The error of closing the client, if that failed too.
         #[source]
         source: Option<ReleaseError>,
     },

@@ -82,7 +82,7 @@ pub enum LostReason {
     /// The session expired: the servers had not heard from this client for the session timeout, or this
     /// client had not heard from them.
     SessionExpired,
-    /// On a reconnect a server gave this client another session than the one that holds the lock.
+    /// On a reconnect a server gave this client another session than the lock's.
     SessionReplaced,
     /// The node of the lock was deleted, by an administrator or another program.
     NodeDeleted,
@@ -91,11 +91,11 @@ pub enum LostReason {
     /// survived, they do not before the last guard of this hold is dropped, or the session timeout has passed
     /// since the last renewal.
     LeaseExpired,
-    /// The lease that the caller set is over, by
+    /// The lease ended that the caller had set by
     /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
-    /// [`set_lease`](crate::LockGuard::set_lease): the holder was told, and then the lock was released, so
-    /// that another process may hold it. Unlike [`LeaseExpired`](Self::LeaseExpired), it says nothing about
-    /// the servers or the session.
+    /// [`set_lease`](crate::LockGuard::set_lease): the holder was notified, and then the lock was released,
+    /// so that another process may hold it. Unlike [`LeaseExpired`](Self::LeaseExpired), it says nothing
+    /// about the servers or the session.
     LeaseOver,
     /// The client was closed.
     Closed,

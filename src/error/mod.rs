@@ -2,8 +2,8 @@
 //! ways too.
 //!
 //! Each has `path()` (`servers()` for a connection), says by `is_retryable()` whether the same call may
-//! succeed later with nothing else changed, and keeps what the server or the connection said as its
-//! [`source`](std::error::Error::source). Its message names the path and, where something can be done, what.
+//! succeed later with nothing else changed, and keeps the error of the server or the connection as its
+//! [`source`](std::error::Error::source). Its message names the path and, if there is one, a remedy.
 //!
 //! Enums and their struct-like variants are `#[non_exhaustive]`: a later version may tell apart more, and say
 //! more about it. Match fields with `..`.

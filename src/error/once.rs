@@ -57,7 +57,7 @@ pub enum OnceError {
         path: String,
         /// The occasion.
         occasion: String,
-        /// What the job returned.
+        /// The error that the job returned.
         #[source]
         source: Cause,
     },
@@ -89,7 +89,7 @@ pub enum OnceError {
         path: String,
         /// The occasion.
         occasion: String,
-        /// What the connection said.
+        /// The error of the connection.
         #[source]
         source: Box<TransactionError>,
     },

@@ -9,7 +9,7 @@ mod sealed {
     impl<T> Sealed for Result<T, super::TryLockError> {}
 }
 
-/// The result of asking for a lock when a busy lock is not an error: what [`OrBusy::or_busy`] returns.
+/// The result of [`OrBusy::or_busy`]: that of asking for a lock when a busy lock is not an error.
 ///
 /// Unlike `Option` it is `#[must_use]`, and has no method like `is_some`, which would release the lock by
 /// dropping the guard. Its variants can be imported by themselves.
@@ -77,8 +77,8 @@ impl<G> From<Acquisition<G>> for Option<G> {
 ///
 /// # Wrong forms
 /// The lock is released when its guard is dropped. The forms below look right, but drop the guard at once,
-/// and what comes after them runs without the lock. The right forms give the guard a name and keep it until
-/// the work is done.
+/// and the following code runs without the lock. The right forms give the guard a name and keep it until the
+/// work is done.
 ///
 /// The compiler rejects these, or warns about them (`unused_must_use`):
 ///

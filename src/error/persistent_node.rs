@@ -31,7 +31,7 @@ use crate::shown::{Quoted, debug_as_text};
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum PersistentNodeError {
-    /// The node was not created in time. It will be, once what is in its way is gone.
+    /// The node was not created in time. It will be, once the obstacle is gone.
     #[error(
         "the node {path} was not created within {waited:?}{}",
         if *conflict { ": another node, or another handle of this client, has the path" } else { "" },
@@ -43,10 +43,10 @@ pub enum PersistentNodeError {
         path: String,
         /// How long the call has waited.
         waited: Duration,
-        /// Whether another process's node, or one that is not ephemeral, is at the path, or another handle of
-        /// this client has it.
+        /// Whether the path has a node of another process, or a node that is not ephemeral, or another handle
+        /// of this client uses it.
         conflict: bool,
-        /// What failed last; `None` if nothing did.
+        /// The last failure; `None` if there was none.
         #[source]
         source: Option<Cause>,
     },
@@ -56,7 +56,7 @@ pub enum PersistentNodeError {
     /// one above it that exists, READ and WRITE on the node, or DELETE on the directory.
     #[error(transparent)]
     Request(#[from] Error),
-    /// The data are larger than a request can carry. The node keeps what it has.
+    /// The data are larger than a request can carry. The node keeps its data.
     #[error("the node {path} cannot have {bytes} bytes of data: at most 1,000,000 fit", path = Quoted(path))]
     #[non_exhaustive]
     DataTooLarge {

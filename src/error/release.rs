@@ -46,9 +46,9 @@ fn and_others(others: usize) -> String {
 #[non_exhaustive]
 pub enum ReleaseError {
     /// The lock was lost before the release, or its session ended before a server confirmed the release. In
-    /// the first case, what was done since the loss may have overlapped with another holder; in the second
-    /// case the lock was held until the release. [`LockGuard::is_held`](crate::LockGuard::is_held) right
-    /// before the release tells them apart.
+    /// the first case, work since the loss may have overlapped with another holder; in the second case the
+    /// lock was held until the release. [`LockGuard::is_held`](crate::LockGuard::is_held) right before the
+    /// release tells them apart.
     #[error("the lock {} was released too late: {}", Quoted(_0.path()), _0.reason())]
     Lost(#[from] Lost),
     /// The servers refused to delete the node: the ACL of the lock's directory denies this client DELETE. The
@@ -64,7 +64,7 @@ pub enum ReleaseError {
         node: NodePath,
         /// The number of other nodes that the servers refused to delete; always 0 for a release.
         others: usize,
-        /// What the server said.
+        /// The server's answer.
         #[source]
         source: Cause,
     },

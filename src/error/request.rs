@@ -1,4 +1,4 @@
-//! A request that failed: what every call that needs the servers can end with.
+//! A request that failed; every call that needs the servers can end with it.
 
 use std::fmt;
 
@@ -68,11 +68,11 @@ struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No server answered for as long as the retry policy allows, or for the time given if that is shorter. The
-    /// source is what failed last. The only kind after which the same call may succeed with nothing else
+    /// No server answered for as long as the retry policy allows, or for the time given if that is shorter.
+    /// The source is the last failure. The only kind after which the same call may succeed with nothing else
     /// changed.
     Connection,
-    /// An ACL denies this client what it needs. The message says which ACL, and what.
+    /// An ACL denies this client a permission that it needs. The message names the ACL and the permission.
     NoAuth,
     /// The servers refused the request, for a reason that a retry does not change, which the source says; or the
     /// request makes no sense, and was not sent.
@@ -80,11 +80,11 @@ pub enum ErrorKind {
     /// The servers refused the client's credentials; the client is closed.
     AuthFailed,
     /// The client was closed, or is [drained](crate::Client::drain).
-    /// Also if what was asked has ended: the latch has left its election, or a
+    /// This is also returned if the object of the call has ended: the latch has left its election, or a
     /// [`QueuedLock`](crate::QueuedLock) had already returned its guard or its error.
     Closed,
-    /// The directory holds contenders of another recipe, which queue by other rules: both would be let in. Use a
-    /// path of its own for each recipe. A look waits for 1 s whether they leave.
+    /// The directory holds contenders of another recipe, which queue by other rules: both would be let in.
+    /// Use a separate path for each recipe. A look waits for 1 s whether they leave.
     MixedRecipes,
     /// More than 2^31 nodes were created in the directory: from here on Java and Go clients sort new
     /// contenders before old ones. Stop all contenders and delete the directory, which starts the numbers
@@ -92,7 +92,7 @@ pub enum ErrorKind {
     SequenceExhausted,
     /// Another process has acquired permits of the semaphore under another limit: one of the two is wrong. Give
     /// all handles the same limit, or store the limit for all with
-    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): then what handles state does not count.
+    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): then the limits of the handles do not count.
     LimitMismatch,
     /// The node that stores the semaphore's limit contains something else than a limit: four bytes, big-endian
     /// and at least 1, as Curator's `SharedCount` writes them. Of
@@ -117,7 +117,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What a request was for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     Lock,
@@ -127,7 +127,7 @@ pub(crate) enum Purpose {
     Counter,
     /// A persistent node, or the members of a group.
     Node,
-    /// To read what a lock protects.
+    /// To read the data that a lock protects.
     Data,
     Revocation,
     /// The deletion of another contender's node.
@@ -159,7 +159,7 @@ pub(crate) enum RequestFailure {
         ours: u32,
         theirs: u32,
     },
-    /// What the node with the limit contains instead.
+    /// The contents of the node with the limit.
     NoLimit(String),
     LimitOutOfRange {
         asked: u32,
@@ -210,16 +210,16 @@ impl Error {
         self.kind() == ErrorKind::Connection
     }
 
-    /// Returns the path of what was asked for, without the client's namespace: of the lock, the semaphore, the
+    /// Returns the path of the call's object, without the client's namespace: of the lock, the semaphore, the
     /// election, the counter, the node or the group.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// Returns the path of the node that is in the way, without the client's namespace: the one whose ACL denies the
-    /// request, a node of the other recipe, a permit under another limit, the node with the limit, or the
-    /// contender's. `None` if the error is about no node, or it is not known which.
+    /// Returns the path of the node that caused the error, without the client's namespace: the one whose ACL
+    /// denies the request, a node of the other recipe, a permit under another limit, the node with the limit,
+    /// or the contender's. `None` if the error is about no node, or it is not known which.
     ///
     /// If a lock's directory is missing and cannot be created, it is the directory in which it, or one above it,
     /// would be.
@@ -309,7 +309,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// What was asked, behind a `to`.
+/// The request in words, behind a `to`.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, node) = (Quoted(&self.path), Quoted(self.node_or_path()));
@@ -333,7 +333,7 @@ impl Request {
         self.node.as_deref().unwrap_or(&self.path)
     }
 
-    /// What an ACL has to grant.
+    /// The permissions that an ACL must grant.
     fn needed(&self) -> String {
         let node = Quoted(self.node_or_path());
         match self.purpose {
@@ -352,7 +352,7 @@ impl Request {
                               client"
                     .to_owned()
             }
-            // An ACL that denies something to the work is told by the work.
+            // The work itself reports an ACL that denies it something.
             Purpose::Data | Purpose::Work => "its ACL needs READ for this client".to_owned(),
             Purpose::Revocation => "its ACL needs WRITE for this client".to_owned(),
             Purpose::Deletion => {
@@ -362,7 +362,7 @@ impl Request {
     }
 }
 
-/// What the ACL of `node` has to grant a client for the lock `path`.
+/// The permissions that the ACL of `node` must grant a client for the lock `path`.
 fn needed_to_lock(path: &str, node: &str) -> String {
     let shown = Quoted(node);
     if node == path {
@@ -373,7 +373,7 @@ fn needed_to_lock(path: &str, node: &str) -> String {
     } else if node.strip_prefix(path) == Some("/permits")
         || !path.starts_with(node) && !node.starts_with(path)
     {
-        // Of a semaphore: the node with the limit, which may have a path of its own.
+        // For a semaphore, the node with the limit, which may be at a separate path.
         format!("the ACL of {shown} needs READ for this client")
     } else if node.starts_with(path) {
         format!("the ACL of the node before this client's, {shown}, needs READ for this client")

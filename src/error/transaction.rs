@@ -1,4 +1,5 @@
-//! Why a transaction is not known to be committed, or what it depends on could not be read.
+//! The reason why a transaction is not known to be committed, or why data that it depends on could not be
+//! read.
 
 use thiserror::Error;
 
@@ -37,7 +38,7 @@ use crate::shown::{Quoted, debug_as_text};
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum TransactionError {
-    /// The lock is no longer held. Nothing was written, and what was read does not count.
+    /// The lock is no longer held. Nothing was written, and data that were read do not count.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The lock is held, but one operation is not possible: its node exists or is missing, has another
@@ -53,7 +54,7 @@ pub enum TransactionError {
         index: usize,
         /// The path of the operation.
         path: String,
-        /// What the server said.
+        /// The server's answer.
         #[source]
         source: Cause,
     },
@@ -67,7 +68,7 @@ pub enum TransactionError {
     Unknown {
         /// The lock's path.
         path: String,
-        /// What the connection said.
+        /// The error of the connection.
         #[source]
         source: Cause,
     },

@@ -8,13 +8,13 @@
 //! 1. **A downgrade is one transaction**, which creates a read node with the number of the write node and
 //!    deletes the write node. At no moment does neither exist, so no queued writer is granted the lock in
 //!    between (CURATOR-621; docs/protocol.md#downgrade).
-//! 2. **An upgrade creates a write node** with the number of the read node beside it, and decides by a list
-//!    after that ([`Queue::upgrade`](crate::protocol::queue::Queue::upgrade)). The write node names its read
-//!    node, so that other upgraders do not take it for a writer that came when its number says
+//! 2. **An upgrade creates a write node** with the same number as the read node, and decides by a list after
+//!    that ([`Queue::upgrade`](crate::protocol::queue::Queue::upgrade)). The write node names its read node,
+//!    so that other upgraders do not take it for a writer that came when its number says
 //!    (docs/protocol.md#upgrade).
 //! 3. A conversion ends with exactly one node, or the hold is lost, for example if the servers refuse to
 //!    delete the other node (docs/protocol.md#conversion-ends).
-//! 4. **Each grant to write has a fencing token of its own**, above those of all earlier holders and below
+//! 4. **Each grant to write has a separate fencing token**, above those of all earlier holders and below
 //!    those of all later ones. An upgraded writer's zxid is that of the creation of its write node or, if
 //!    that is lower, the one before the creation of the first node that waits for it. That node is a
 //!    writer's, and while it waits, no contender with a greater number is granted the lock. If it is gone
@@ -22,15 +22,15 @@
 //!    counter, which grows with each upgrade of the hold, puts the token above that of a reader with the same
 //!    zxid (docs/protocol.md#upgraded-token).
 //! 5. A request whose outcome is unknown is repeated with the same name until it is known. The names are not
-//!    sequential, so the repetition finds what the first request did, and as a committed write of the same
-//!    session it decides the first one too.
+//!    sequential, so the repetition finds the effect of the first request, and as a committed write of the
+//!    same session it decides the first one too.
 
 use std::sync::Arc;
 
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::queue::{Listing, Queue, Unusable, Upgrade};
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ConvertStep {
     Do(ConvertRequest),
@@ -75,7 +75,7 @@ pub(crate) enum ConvertEvent {
     Retry,
     /// Of [`ConvertStep::Await`].
     Awaited {
-        /// Whether the time for that is over.
+        /// Whether the time for that has passed.
         is_late: bool,
     },
 }
@@ -143,8 +143,8 @@ enum ConversionPhase {
     Judge,
     /// The new node is deleted again.
     Retreat(NotConverted),
-    /// No other reader can hold the lock: read when the new node was created, if that is not known, and when
-    /// the `next` one that waits for it was.
+    /// No other reader can hold the lock. Read when the new node was created, if that is not known, and when
+    /// the `next` node, which waits for it, was created.
     Weigh {
         queue: Arc<Queue>,
         next: usize,
@@ -212,7 +212,8 @@ impl Conversion {
                 let phase = self.phase.clone();
                 self.failed(failure, |conversion, refused| match phase {
                     _ if !conversion.uncertain => ConvertStep::Finish(Converted::Kept(refused)),
-                    // Not answered at first, and refused when repeated: whether it happened is unknown.
+                    // The request was not answered at first, and refused when repeated: whether it happened
+                    // is unknown.
                     ConversionPhase::Downgrade => conversion.stuck(),
                     _ => conversion.go_on(ConversionPhase::Retreat(refused)),
                 })

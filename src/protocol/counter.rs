@@ -1,4 +1,4 @@
-//! How a counter is changed: what is asked next, and what is known about a write whose answer was lost. Pure.
+//! How a counter is changed: the next request, and the knowledge about a write whose answer was lost. Pure.
 //!
 //! Every write has the version of the data from which its value was computed, so that of all writes for one
 //! version one commits at most. A write without an answer is sent again **with the same version**: the answer
@@ -10,7 +10,7 @@ const MOST_TRIES: u32 = 30;
 /// How often the directory above is made before the change is given up.
 const DIRECTORY_TRIES: u32 = 10;
 
-/// What is done to a counter.
+/// A change to a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Adds to the value. Wide enough for the subtraction of any `i64`.
@@ -72,10 +72,10 @@ pub(crate) fn value_of(data: &[u8], ephemeral_owner: i64, children: i32) -> Resu
     }
 }
 
-/// What to ask the servers.
+/// The request to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterRequest {
-    /// Reads the node, behind a `sync` if what it shows must not be old.
+    /// Reads the node, behind a `sync` if the value must not be old.
     Read {
         sync: bool,
     },
@@ -94,7 +94,7 @@ pub(crate) enum CounterRequest {
     },
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterEvent {
     /// The answer to a read; `None` if there is no node.
@@ -113,7 +113,7 @@ pub(crate) enum CounterEvent {
     },
     BadVersion,
     NoNode,
-    /// The pause is over.
+    /// The pause has ended.
     Paused,
     /// No answer: done or not done.
     Lost,
@@ -125,7 +125,7 @@ pub(crate) enum CounterEvent {
     },
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterStep {
     Do(CounterRequest),
@@ -186,13 +186,13 @@ impl Changing {
         (changing, CounterStep::Do(request))
     }
 
-    /// Returns whether the caller could not be told, if the change ended now, whether it was made. Never for
-    /// numbers to be handed out: those that may have been added are not.
+    /// Returns whether the outcome would be unknown to the caller if the change ended now. Never for numbers
+    /// to be handed out: numbers that may have been added are not handed out.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.in_doubt && !self.hands_out()
     }
 
-    /// Returns whether the caller could not be told while the last request is under way.
+    /// Returns whether the outcome is unknown to the caller while the last request is under way.
     pub(crate) fn changes_the_value(&self) -> bool {
         self.writes() && !self.hands_out()
     }
@@ -201,7 +201,7 @@ impl Changing {
         matches!(self.change, Change::Reserve(_))
     }
 
-    /// Takes what came of the last request. Returns what to do next.
+    /// Takes the outcome of the last request. Returns the next step.
     pub(crate) fn on(&mut self, event: CounterEvent) -> CounterStep {
         match event {
             CounterEvent::Lost => {
@@ -241,7 +241,7 @@ impl Changing {
         CounterStep::Do(self.request)
     }
 
-    /// Notes that the last request is done or not done. It matters if it changes the value.
+    /// Records that the last request was carried out or not. It matters if it changes the value.
     fn lost(&mut self) {
         self.in_doubt |= self.writes();
     }
@@ -255,7 +255,7 @@ impl Changing {
         }
     }
 
-    /// The directory above is missing. One that others delete again and again is not made for ever.
+    /// The directory above is missing. A node that others delete repeatedly is not created without end.
     fn no_parent(&mut self) -> CounterStep {
         self.tries = self.tries.saturating_add(1);
         if self.tries > DIRECTORY_TRIES {
@@ -292,7 +292,7 @@ impl Changing {
         }
     }
 
-    /// Decides what to write over what was read.
+    /// Decides the write for the value that was read.
     fn decide(&mut self, seen: Option<Seen>) -> CounterStep {
         let value = seen.map_or(0, |seen| seen.value);
         let new = match self.change {
@@ -320,8 +320,8 @@ impl Changing {
     fn written(&mut self, czxid: i64) -> CounterStep {
         match self.write {
             Some(write) if write.czxid == czxid => self.finished(write.value),
-            // The node was deleted by hand and made again, and has come to the same version. What was written
-            // has nothing to do with its value.
+            // The node was deleted by hand and made again, and has come to the same version. The written data
+            // do not depend on its value.
             _ => self.unclear(),
         }
     }
@@ -342,14 +342,14 @@ impl Changing {
             _ if !self.in_doubt => self.next_try(),
             // Whatever became of the first write, its numbers are not handed out.
             Change::Reserve(_) => self.next_try(),
-            // As it is now: what the counter was before this call is no answer.
+            // This needs the current value: an earlier value of the counter is no answer.
             _ if exists => self.ask(CounterRequest::Read { sync: true }),
             _ => finish(CounterOutcome::Unknown),
         }
     }
 
-    /// Finds out from the node as it is now what became of a write whose answer was lost, and whose
-    /// repetition was refused.
+    /// Finds out from the current node whether a write was made whose answer was lost, and whose repetition
+    /// was refused.
     fn judge(&mut self, seen: Option<Seen>) -> CounterStep {
         if let Change::Initialize(value) = self.change {
             // The value with which it was created is not ours.
@@ -357,13 +357,13 @@ impl Changing {
             return finish(if others { CounterOutcome::Done(false) } else { CounterOutcome::Unknown });
         }
         let (Some(seen), Some(write)) = (seen, self.write) else { return self.unclear() };
-        // One write has made this version of that one: what it wrote says whether it can have been ours.
+        // A single write has made this version from that one: its value shows whether it can have been ours.
         let is_next = seen.czxid == write.czxid && seen.version == write.version.wrapping_add(1);
         if is_next && seen.value != write.value {
             return self.next_try();
         }
         if is_next && matches!(self.change, Change::Set(_)) {
-            // Ours, or one that did the same in its place.
+            // Our write, or another that had the same effect.
             return self.finished(write.value);
         }
         // The same value may be another's: to claim it would hand out a number twice.
@@ -377,7 +377,7 @@ impl Changing {
         }
     }
 
-    /// Begins another try after one that is settled.
+    /// Begins another try after a settled one.
     fn next_try(&mut self) -> CounterStep {
         (self.in_doubt, self.write) = (false, None);
         self.tries = self.tries.saturating_add(1);

@@ -6,9 +6,9 @@
 //!
 //! - no number is handed out twice (docs/protocol.md#counter-ids);
 //! - a change that was reported as made was made once, on the value that was there, whatever comes through
-//!   later; one that was reported as not made never is; one of unknown outcome was made at most once
-//!   (docs/protocol.md#counter-writes);
-//! - what was compared, or found to exist, was there at some moment during the call;
+//!   later; a change that was reported as not made never is; a change of unknown outcome was made at most
+//!   once (docs/protocol.md#counter-writes);
+//! - a value that was compared, or found to exist, existed at some moment during the call;
 //! - every change ends.
 
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ impl Choices<'_> {
     }
 }
 
-/// What can happen in a schedule.
+/// The events of a schedule.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     /// The value only grows, as that of a counter of ids.
@@ -192,7 +192,7 @@ impl<'a> World<'a> {
 
     fn read(&mut self, process: usize, sync: bool) -> CounterEvent {
         if self.choices.chance(20) {
-            // Another session, which knows nothing of what the last one has seen.
+            // Another session, which knows nothing of the earlier one's reads.
             self.processes[process].seen = 0;
         }
         let latest = self.latest();
@@ -202,7 +202,7 @@ impl<'a> World<'a> {
         CounterEvent::Read(self.history[at])
     }
 
-    /// Has a process send its request, and find out what came of it.
+    /// Makes a process send its request, and handle the outcome.
     fn step(&mut self, p: usize) {
         let Process { call, request, .. } = self.processes[p];
         let event = match self.choices.next() {
@@ -270,7 +270,7 @@ impl<'a> World<'a> {
         match self.choices.below(8) {
             0..4 => self.land(),
             4 => {
-                // A caller leaves; what it has sent may still arrive.
+                // A caller leaves; its requests may still arrive.
                 let p = self.choices.below(PROCESSES);
                 let Process { call, request, .. } = self.processes[p];
                 if !matches!(request, CounterRequest::Pause { .. }) {
@@ -290,7 +290,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets what is under way come to an end without further faults.
+    /// Lets all work under way end without further faults.
     fn end(&mut self) {
         assert!(!self.choices.are_left());
         let last = self.calls.len();
@@ -337,8 +337,8 @@ impl<'a> World<'a> {
         let what = || format!("{call:?} {made:?}");
         let value = |node: &Option<Seen>| node.map_or(0, |node| node.value);
         let written: Vec<&Applied> = match (call.change, outcome) {
-            // Numbers that were given up were written too, perhaps. One that comes again, because the counter
-            // was set back or deleted, counts once.
+            // Numbers that were given up were written too, perhaps. A value that occurs again, because the
+            // counter was set back or deleted, counts once.
             (Change::Reserve(_), CounterOutcome::Value(last)) => {
                 let it = |applied: &&Applied| applied.to == last && Some(applied.czxid) == call.base;
                 let last = if self.rules.rises && !self.rules.deleted { usize::MAX } else { 1 };

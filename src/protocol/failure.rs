@@ -30,7 +30,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Returns what the caller is told of a request that was refused.
+    /// Returns the caller's error for a request that was refused.
     pub(crate) fn refused(&self) -> RequestFailure {
         match self.kind {
             FailureKind::Refused(Refusal::NoAuth) => RequestFailure::NoAuth,
@@ -38,7 +38,7 @@ impl Failure {
         }
     }
 
-    /// Returns the same of one that was not answered.
+    /// Returns the caller's error for a request that was not answered.
     pub(crate) fn unanswered(&self) -> RequestFailure {
         RequestFailure::Connection(Arc::clone(&self.cause))
     }
@@ -64,7 +64,7 @@ impl Hash for Failure {
     }
 }
 
-/// What a failure means for the request.
+/// The consequence of a failure for the request.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
 pub(crate) enum FailureKind {
     /// Definitely not done: the node, or its parent, does not exist.

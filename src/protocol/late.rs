@@ -1,8 +1,8 @@
-//! What a call may say that ends without a grant: that others were in the way, or that no server answered
+//! Decides the error of a call that ends without a grant: others were ahead, or no server answered
 //! (docs/protocol.md#live-contender). Pure.
 //!
-//! Locks, permits and multi-locks note here what they have seen and what they wait for, and none of
-//! them decides by itself.
+//! Locks, permits and multi-locks record here the contenders that they have seen and the event that they wait
+//! for, and none of them decides by itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::protocol::acquire::IfBusy;
 
-/// The live contenders that another has to wait for.
+/// The live contenders that another must wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ahead {
     pub(crate) count: usize,
@@ -26,14 +26,14 @@ impl Ahead {
     }
 }
 
-/// What a call waits for, other than another contender.
+/// The event that a call waits for, other than another contender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
     #[default]
     Session,
     /// A place, which the deletion of any of this many nodes would free.
     Place(usize),
-    /// A place: all are taken by live contenders that are not in the way.
+    /// A place: all are taken by live contenders that are not ahead.
     Others,
     Parents,
     Create,
@@ -76,17 +76,17 @@ pub(crate) struct NoAnswer {
     pub(crate) waited: Duration,
 }
 
-/// What a call has seen of others, and what it waits for.
+/// The other contenders that a call has seen, and the event that it waits for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiting {
     ahead: Option<Ahead>,
     waits_for: WaitsFor,
 }
 
-/// What a call may say whose time is over.
+/// The error of a call whose time has passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// These were in the way.
+    /// These contenders were ahead.
     Busy(Ahead),
     NoAnswer(WaitsFor),
 }
@@ -97,29 +97,30 @@ impl Waiting {
         self.ahead.as_ref()
     }
 
-    /// Notes the live contenders ahead, as a server or this client has just seen them. `None` if there are none,
-    /// or if those that were may be gone: the session has ended, the own node is another, or it is granted.
+    /// Notes the live contenders ahead, as a server or this client has just seen them. `None` if there are
+    /// none, or if the known ones may be gone: the session has ended, the call has a new node, or it was
+    /// granted.
     pub(crate) fn saw(&mut self, ahead: Option<Ahead>) {
         self.ahead = ahead;
     }
 
-    /// Notes that the end of one of them was told. What follows shows which are left.
+    /// Records a notification that one of them has ended. The next look shows which are left.
     pub(crate) fn one_is_gone(&mut self) {
         self.ahead = self.ahead.take().and_then(Ahead::without_one);
     }
 
-    /// Notes what is waited for from here on.
+    /// Records the event that the call waits for from here on.
     pub(crate) fn waits_for(&mut self, waits_for: WaitsFor) {
         self.waits_for = waits_for;
     }
 
-    /// Returns what the call may say at its end. `own` is a hold of the same client that is in its way, which
-    /// needs no server.
+    /// Returns the error with which the call may end. `own` is a hold of the same client that is in its way,
+    /// which needs no server.
     ///
-    /// A call that waits for others may say that they were in its way if they were seen, and neither their end
-    /// nor that of the session since; what it asks the servers at the end only shows who is left. A try waits
-    /// for answers, so that one that is missing is why it ends: others count only once it has all that it has
-    /// asked for.
+    /// A call that waits for others may report them if it has seen them, and has since seen neither their end
+    /// nor the end of the session; its question to the servers at the end only shows who is left. A try waits
+    /// for answers, so that a missing one is the reason for its end: others count only once all of its
+    /// requests are answered.
     pub(crate) fn late(self, if_busy: IfBusy, own: impl FnOnce() -> Option<Ahead>) -> Late {
         let answered = self.waits_for == WaitsFor::Deletion;
         match self.ahead.or_else(own) {

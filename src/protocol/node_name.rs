@@ -2,13 +2,13 @@
 //!
 //! A contender's name ends in a marker and a sequence number (docs/protocol.md#contenders). ZooKeeper appends
 //! the number, printed with Java's `%010d`: ten digits, or a minus sign and nine or ten digits once the
-//! number has wrapped. What is before the marker depends on the client: Curator writes `_c_` and a UUID of 36
-//! characters, go-zookeeper `_c_` and 32 hex digits, kazoo 32 hex digits, others nothing.
+//! number has wrapped. The prefix before the marker depends on the client: Curator writes `_c_` and a UUID of
+//! 36 characters, go-zookeeper `_c_` and 32 hex digits, kazoo 32 hex digits, others nothing.
 
 /// The names of a lock's nodes, for processes that use another library on the same path.
 ///
-/// All contenders of one path have to use the same dialect: one that finds nodes of another is refused with
-/// [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
+/// All contenders of one path must use the same dialect: a contender that finds nodes of another dialect is
+/// refused with [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
 ///
 /// # Examples
 /// ```
@@ -37,9 +37,9 @@ pub enum Dialect {
     /// Kazoo creates a missing directory only once, so by default directories are persistent nodes instead of
     /// containers, and it reads the data of nodes as UTF-8.
     ///
-    /// In kazoo 2.8 a `Lock` does not see readers: give mutexes and read-write locks paths of their own, as
-    /// here. Its `ReadLock` waits for every writer in the directory, even for those behind it, which wait for
-    /// the reader (kazoo issue 649): use deadlines.
+    /// In kazoo 2.8 a `Lock` does not see readers: give mutexes and read-write locks separate paths, as here.
+    /// Its `ReadLock` waits for every writer in the directory, even for those behind it, which wait for the
+    /// reader (kazoo issue 649): use deadlines.
     Kazoo,
 }
 
@@ -54,8 +54,8 @@ pub(crate) enum Family {
     ReadWrite,
 }
 
-/// What a contender asks for. The order decides between equal sequence numbers, which only a conversion
-/// makes: the reader is first.
+/// The kind of lock that a contender requests. The order decides between equal sequence numbers, which only a
+/// conversion makes: the reader is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// To hold the lock together with others of its kind: a reader.
@@ -77,7 +77,7 @@ pub(crate) struct Naming {
 const MARKERS: [&str; 6] = ["lock-", "latch-", "__READ__", "__WRIT__", "__lock__", "__rlock__"];
 
 impl Naming {
-    /// Returns what is between the unique part of a name and the sequence number.
+    /// Returns the part between the unique part of a name and the sequence number.
     const fn marker(self, kind: Kind) -> &'static str {
         match (self.dialect, self.family, kind) {
             (Dialect::Curator, Family::Exclusive, _) => "lock-",
@@ -101,7 +101,7 @@ impl Naming {
     /// Returns the name for a sequential create. The id belongs to this one request
     /// (docs/protocol.md#one-id-per-create).
     pub(crate) fn prefix(self, id: &str, kind: Kind) -> String {
-        // Of a read-write lock read nodes only.
+        // A read-write lock marks read nodes only.
         let is_marked = self.sticky && (self.family, kind) != (Family::ReadWrite, Kind::Exclusive);
         let (marker, mark) = (self.marker(kind), if is_marked { self.mark() } else { "" });
         match self.dialect {
@@ -110,7 +110,7 @@ impl Naming {
         }
     }
 
-    /// Returns what is before the marker in the name of a node that may be kept.
+    /// Returns the part before the marker in the name of a node that may be kept.
     const fn mark(self) -> &'static str {
         match self.dialect {
             Dialect::Curator => "sticky-",
@@ -120,7 +120,7 @@ impl Naming {
 
     /// Returns whether the name is marked as that of a node that a client may keep without holding the lock.
     pub(crate) fn may_be_kept(self, name: &str) -> bool {
-        // Not a write node, whose name may contain the id of a read node that was marked.
+        // A write node does not count: its name may contain the id of a read node that was marked.
         let kind = match self.family {
             Family::Exclusive | Family::Latch => Kind::Exclusive,
             Family::ReadWrite => Kind::Shared,
@@ -144,7 +144,7 @@ impl Naming {
         Some(format!("{beginning}{sequence:010}"))
     }
 
-    /// Returns what is between the id of a conversion's write node and that of its read node.
+    /// Returns the part between the id of a conversion's write node and that of its read node.
     const fn of(self) -> &'static str {
         match self.dialect {
             Dialect::Curator => "-of-",
@@ -152,7 +152,7 @@ impl Naming {
         }
     }
 
-    /// Returns the id in a name that was made by [`prefix`](Self::prefix), given what is before its marker.
+    /// Returns the id in a name that was made by [`prefix`](Self::prefix), given the part before its marker.
     fn id_before_marker(self, before: &str) -> Option<&str> {
         match self.dialect {
             Dialect::Curator => before.strip_prefix("_c_")?.strip_suffix('-'),
@@ -172,7 +172,7 @@ pub(crate) fn upgraded_from(name: &str, naming: Naming) -> Option<&str> {
     Some(of)
 }
 
-/// What a child of a lock directory is to contenders of one family.
+/// The role of a child of a lock directory for contenders of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
     /// It queues in the same order, by this number.
@@ -197,7 +197,7 @@ pub(crate) fn classify(name: &str, naming: Naming) -> Child {
     }
 }
 
-/// Splits a name that ends in `marker` and a sequence number as ZooKeeper prints it. Returns what is before
+/// Splits a name that ends in `marker` and a sequence number as ZooKeeper prints it. Returns the part before
 /// the marker, and the number.
 fn split<'a>(name: &'a str, marker: &str) -> Option<(&'a str, i32)> {
     // Ten characters (digits, or a sign and nine digits) or eleven (a sign and ten digits). A name may be any

@@ -1,4 +1,4 @@
-//! What is decided about a job that runs once per occasion: whose a record is, and which records go
+//! The decisions about a job that runs once per occasion: whose a record is, and which records are deleted
 //! (docs/protocol.md#once-record).
 
 /// Separates who ran the job from the token of the run.
@@ -10,7 +10,7 @@ pub(crate) fn record(by: &str, token: (i64, u64)) -> String {
     format!("{line}{TOKEN}{}.{}", token.0, token.1)
 }
 
-/// Returns who ran the job, by a record; of one that another program has written, all of it.
+/// Returns who ran the job, by a record; if another program has written the record, all of it.
 pub(crate) fn by(record: &[u8]) -> String {
     let line = String::from_utf8_lossy(record);
     line.rsplit_once(TOKEN).map_or(&*line, |(by, _)| by).to_owned()
@@ -22,8 +22,8 @@ pub(crate) fn is_of(record: &[u8], token: (i64, u64)) -> bool {
     record.ends_with(token.as_bytes())
 }
 
-/// Returns whether so many records are more than enough. Some more than `keep` stay until they go together, so
-/// that not every run has to read all of them.
+/// Returns whether so many records are more than enough. A few more than `keep` stay until they are deleted
+/// together, so that not every run reads all of them.
 pub(crate) fn are_too_many(records: usize, keep: usize) -> bool {
     records > keep + keep / 4
 }

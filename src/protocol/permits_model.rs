@@ -8,8 +8,8 @@
 //! - a transaction that commits leaves no more leases than the limit in force
 //!   (docs/protocol.md#permits-by-one-transaction);
 //! - no two leases of ours have one slot, and all slots are below the limit (docs/protocol.md#slots);
-//! - who is told of permits has all of them, unless another process has deleted some, and who is not told has
-//!   none (docs/protocol.md#permits-unknown-outcome);
+//! - a caller that is granted permits has all of them, unless another process has deleted some, and a caller
+//!   that is not granted has none (docs/protocol.md#permits-unknown-outcome);
 //! - every attempt ends, and nothing is left.
 
 use std::collections::BTreeMap;
@@ -152,7 +152,7 @@ struct Actor {
     late: Vec<Sent>,
 }
 
-/// What goes wrong for an actor, or changes.
+/// A fault or a change for an actor.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Leaves,
@@ -181,7 +181,7 @@ struct World {
 }
 
 impl World {
-    /// Decides what has become of transactions that were not answered.
+    /// Decides the outcome of transactions that were not answered.
     fn decide(&mut self, i: usize, choices: &mut Choices) {
         for sent in std::mem::take(&mut self.actors[i].late) {
             if !choices.chance(128) {
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// What an attempt leaves: cleanup deletes it, behind everything that was sent before.
+    /// The nodes that an attempt leaves: cleanup deletes them, after all earlier requests.
     fn leave(&mut self, i: usize, lock: u64, orphans: &Orphans, choices: &mut Choices) {
         self.decide(i, choices);
         self.servers.locks.retain(|(other, _)| *other != lock);
@@ -502,7 +502,7 @@ fn run(choices: &[u8]) -> usize {
     granted
 }
 
-/// What happens next when all take turns, except for a few deviations.
+/// The next event when all take turns, except for a few deviations.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Step,

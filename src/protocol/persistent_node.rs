@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Where the node of this client is, as its user is told.
+/// The state of the node of this client, as reported to its user.
 ///
 /// # Examples
 /// ```
@@ -33,9 +33,9 @@ pub enum PersistentNodeState {
     Absent,
     /// The node was there, and this session's, when a server answered last.
     Present,
-    /// A node of another process, or one that is not ephemeral, is at the path. It is left alone; when it
-    /// goes, this client creates its own. Or another handle of this client has the path, whether its node is there
-    /// or not; this one has it when that is closed or dropped.
+    /// The path has a node of another process, or a node that is not ephemeral. It is left alone; when it
+    /// goes, this client creates its own. Or another handle of this client has the path, whether its node is
+    /// there or not; this one has it when that is closed or dropped.
     Conflict,
     /// The servers refuse to create, read or write the node. They are asked again from time to time.
     Refused,

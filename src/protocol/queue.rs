@@ -47,18 +47,18 @@ pub(crate) enum Unusable {
 /// The position of a node in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position<'a> {
-    /// No node that it has to wait for is before it.
+    /// No node before it blocks it.
     First,
-    /// It has to wait; `predecessor` is the nearest node that it waits for.
+    /// It must wait; `predecessor` is the nearest node that it waits for.
     Behind { predecessor: &'a str },
 }
 
-/// Whether a reader that has created a write node beside its read node has become the writer.
+/// Whether a reader that has created a write node in addition to its read node has become the writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Upgrade {
     /// No other contender can hold the lock.
     Alone,
-    /// Only read nodes are in the way that their owners may keep without a reader; `node` is the first of them.
+    /// Only read nodes that their owners may keep without a reader are ahead; `node` is the first of them.
     Kept { node: String },
     /// Another reader may hold the lock.
     Contended,
@@ -105,7 +105,7 @@ impl Queue {
     }
 
     /// Returns an error if a contender of another order is before the node `name`. A later one ends no wait:
-    /// it has to wait itself, or is refused (docs/protocol.md#mixed-recipes).
+    /// it must wait itself, or is refused (docs/protocol.md#mixed-recipes).
     pub(crate) fn usable_by(&self, name: &str) -> Result<(), Unusable> {
         match classify(name, self.naming) {
             Child::Contender { sequence, .. } => self.usable_before(sequence),
@@ -152,7 +152,7 @@ impl Queue {
     ///
     /// Readers that come after `write` wait for it. A reader that came before it may hold the lock, unless a
     /// writer with a lower number was there before that reader. A conversion's write node does not count as
-    /// such a writer, because it was created later than its number says. It is in the way itself: the list
+    /// such a writer, because it was created later than its number says. It blocks others itself: the list
     /// does not show whether its owner holds the lock by it, is giving it up, or has left it because the
     /// servers refused to delete it. `upgrade_model.rs` tries all of this out.
     pub(crate) fn upgrade(&self, read: &str, write: &str) -> Upgrade {
@@ -163,7 +163,7 @@ impl Queue {
         for other in self.contenders.iter().filter(|other| other.name != read && other.name != write) {
             match other.kind {
                 Kind::Exclusive if other.is_upgrade => return Upgrade::Contended,
-                // In order, so all readers that follow have higher numbers.
+                // The queue is in order, so all readers that follow have higher numbers.
                 Kind::Exclusive => behind_writer = true,
                 Kind::Shared if behind_writer => {}
                 Kind::Shared if self.naming.may_be_kept(&other.name) => kept = kept.or(Some(&other.name)),
@@ -186,8 +186,8 @@ impl Queue {
         self.contenders.iter().take(rank).rev().map(|contender| &*contender.name)
     }
 
-    /// Returns how many contenders the node `name` has to wait for, and their names in order. Without a name,
-    /// or with one that the list does not show, those that a newcomer of this kind has to wait for.
+    /// Returns how many contenders the node `name` must wait for, and their names in order. Without a name,
+    /// or if the list does not show it, returns those of a newcomer of this kind.
     pub(crate) fn in_the_way(&self, name: Option<&str>, kind: Kind) -> (usize, impl Iterator<Item = &str>) {
         let rank = name.and_then(|name| self.rank(name)).unwrap_or(self.contenders.len());
         let before = self.contenders.iter().take(rank);
@@ -226,7 +226,7 @@ impl Queue {
 }
 
 impl Contender {
-    /// What contenders are ordered by.
+    /// The order of contenders.
     fn key(&self) -> (i32, Kind, &str) {
         (self.sequence, self.kind, &self.name)
     }

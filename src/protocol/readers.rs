@@ -6,7 +6,7 @@
 //!       | |                                 | |
 //!       | '--- the only one takes it out ---' '---> Taken: of one hold, shared no more
 //!       |                                   |
-//!       '--- the servers do not have it ----'-----> Gone: all that are inside are told
+//!       '--- the servers do not have it ----'-----> Gone: all readers inside are notified
 //! ```
 //! A node is *open* while further readers may share it: for a moment after its grant, or, if it is kept, while no
 //! writer queues, as far as a watch tells. A node that is kept has an *anchor*, a hold that no caller has, so that it
@@ -37,12 +37,12 @@ enum Stage {
     Gone,
 }
 
-/// What comes of a hold that ends.
+/// The consequence of the end of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
     /// Nothing: its node is still another's, or gone, or the hold has left it before.
     Stays,
-    /// It was the last of its node, which has to be deleted.
+    /// It was the last of its node, which must be deleted.
     Last,
     /// It has the node for itself, and its end is the node's.
     NotShared,
@@ -68,8 +68,8 @@ impl<H> Readers<H> {
         self.is_open()
     }
 
-    /// Adds a reader that waited for the node with the one that was granted it, and is inside still. Returns `false`
-    /// if it is gone.
+    /// Adds a reader that waited for the node together with the reader that was granted it and is still
+    /// inside. Returns `false` if it is gone.
     pub(crate) fn admit(&mut self, reader: u64, hold: H) -> bool {
         let is_there = !self.inside.is_empty();
         if is_there {
@@ -86,7 +86,7 @@ impl<H> Readers<H> {
         if self.is_anchor(hold) {
             self.stage = Stage::Closed;
         }
-        // One that has left already does not take the node from those that are inside.
+        // A reader that has left already does not take the node from the readers inside.
         match self.inside.remove(&hold) {
             Some(_) if self.inside.is_empty() => {
                 self.stage = Stage::Closed;
@@ -112,7 +112,7 @@ impl<H> Readers<H> {
     }
 
     /// Takes the node out of the shared ones, if this reader is its only one. Returns `false` if others share it.
-    /// One that has left already takes nothing.
+    /// A reader that has left already takes nothing.
     pub(crate) fn take_out(&mut self, reader: u64) -> bool {
         let others = self.inside.keys().filter(|hold| **hold != reader && !self.is_anchor(**hold)).count();
         if others > 0 {
@@ -125,8 +125,8 @@ impl<H> Readers<H> {
         true
     }
 
-    /// Notes that the servers have said that the node does not exist. Returns all that are inside, which have to be
-    /// told; none if this was known. From here on none joins.
+    /// Records that the servers have said that the node does not exist. Returns all readers inside, which the
+    /// caller must notify; none if this was known. From here on none joins.
     pub(crate) fn gone(&mut self) -> Vec<H> {
         // A hold that has taken the node out notices its end by itself.
         if self.stage == Stage::Taken {

@@ -26,7 +26,7 @@ pub(crate) struct HandOff {
 }
 
 impl HandOff {
-    /// Each has a node of its own.
+    /// Each has its own node.
     pub(crate) const NONE: Self = Self { max: 1, time: Duration::MAX };
 }
 
@@ -42,7 +42,7 @@ impl Default for HandOff {
 /// The order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
-    /// `false` before `true`: a caller whose lock was lost before it had it was there before those that have come since.
+    /// `false` before `true`: a caller whose lock was lost before it had it goes before later callers.
     is_new: bool,
     /// The number of the attempt.
     number: u64,
@@ -58,25 +58,25 @@ impl Position {
     }
 }
 
-/// What becomes of a node that is kept when a caller comes.
+/// The outcome for a kept node when a caller arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// No node is kept.
     None,
     /// The newcomer has it.
     Granted,
-    /// It is not to be had: it has to be released.
+    /// It cannot be granted: it must be released.
     GivenUp,
 }
 
 /// Who has a released node next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<W> {
-    /// The one that has waited longest.
+    /// The caller that has waited longest.
     To(Position, W),
     /// None yet: the node is kept.
     Keep,
-    /// None: the node has to be deleted.
+    /// No caller gets it: the node must be deleted.
     Delete,
 }
 
@@ -125,7 +125,7 @@ struct Waiting<W, D> {
     attempts: u64,
 }
 
-/// One that waits no longer.
+/// A caller that waits no longer.
 #[derive(Debug)]
 pub(crate) struct Late<W> {
     pub(crate) waiter: W,
@@ -133,8 +133,8 @@ pub(crate) struct Late<W> {
     pub(crate) before: usize,
 }
 
-/// The attempts of one client on one mutex, and the node by which one of them holds it. `W` is what waits, `D`
-/// its deadline.
+/// The attempts of one client on one mutex, and the node by which one of them holds it. `W` is the waiting
+/// caller, `D` its deadline.
 #[derive(Debug)]
 pub(crate) struct Room<W, D> {
     hand_off: HandOff,
@@ -196,18 +196,18 @@ impl<W, D: Copy + Ord> Room<W, D> {
         self.take(at)
     }
 
-    /// Returns whether an attempt has to be started.
+    /// Returns whether an attempt must be started.
     pub(crate) fn wants_attempt(&self) -> bool {
         self.node.is_none() && !self.attempt && !self.waiting.is_empty()
     }
 
-    /// Notes that an attempt has been started.
+    /// Records that an attempt has been started.
     pub(crate) fn attempt_begins(&mut self) {
         self.attempt = true;
         self.attempts += 1;
     }
 
-    /// Notes that the attempt is no longer under way.
+    /// Records that the attempt is no longer under way.
     pub(crate) fn attempt_ends(&mut self) {
         self.attempt = false;
     }
@@ -227,7 +227,7 @@ impl<W, D: Copy + Ord> Room<W, D> {
         !self.waiting.is_empty()
     }
 
-    /// Returns how many are before the last that waits: those that wait too, and the holder.
+    /// Returns how many callers are before the last waiting one: the other waiting ones, and the holder.
     pub(crate) fn ahead_of_last(&self) -> usize {
         self.waiting.len().saturating_sub(1) + usize::from(self.node.is_some())
     }
@@ -256,8 +256,8 @@ impl<W, D: Copy + Ord> Room<W, D> {
         self.take_all()
     }
 
-    /// Handles the failure of the attempt. Returns those for which it was made: they waited when it began. For
-    /// those that have come since another is made, which has its time and its tries from the beginning.
+    /// Handles the failure of the attempt. Returns those for which it was made: they waited when it began.
+    /// Another attempt starts for later callers, with its full time and tries.
     pub(crate) fn failed(&mut self) -> Vec<W> {
         self.attempt = false;
         let is_told = |waiting: &Waiting<W, D>| waiting.attempts < self.attempts;
@@ -272,7 +272,7 @@ impl<W, D: Copy + Ord> Room<W, D> {
         std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.waiter).collect()
     }
 
-    /// Returns the earliest deadline of those that wait.
+    /// Returns the earliest deadline of the waiting callers.
     pub(crate) fn next_deadline(&self) -> Option<D> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
@@ -282,7 +282,7 @@ impl<W, D: Copy + Ord> Room<W, D> {
         self.waiting.values().next().map(|waiting| &waiting.waiter)
     }
 
-    /// Returns the one with the earliest deadline of those that wait, and that.
+    /// Returns the waiting caller with the earliest deadline, and that deadline.
     pub(crate) fn next_late(&self) -> Option<(D, &W)> {
         let (deadline, at) = self.deadlines.first()?;
         Some((*deadline, &self.waiting.get(at)?.waiter))
@@ -343,7 +343,7 @@ impl<W, D: Copy + Ord> Room<W, D> {
         self.take(at).map_or(Next::Delete, |waiter| Next::To(at, waiter))
     }
 
-    /// Notes that the hold with this number has lost the node, or left it to be deleted.
+    /// Records that the hold with this number has lost the node, or left it to be deleted.
     pub(crate) fn over(&mut self, holder: u64) {
         if self.node_of(holder).is_some() {
             self.node = None;
@@ -368,19 +368,20 @@ impl<W, D: Copy + Ord> Room<W, D> {
         self.node.is_some_and(|node| node.granted_to == granted_to)
     }
 
-    /// Notes that there may be others that want this node, or that it is not known any more. Returns whether it
-    /// was kept: then it has to be released at once.
+    /// Records that others may want this node, or that this is no longer known. Returns whether it was kept:
+    /// then the caller must release it at once.
     pub(crate) fn others_come(&mut self, granted_to: u64) -> bool {
         self.node.as_mut().filter(|node| node.granted_to == granted_to).is_some_and(Node::give_up)
     }
 
-    /// Keeps no node from here on: no handle can use one. Returns whether one was kept, and so has to be released.
+    /// Keeps no node from here on: no handle can use one. Returns whether a node was kept, and so must be
+    /// released.
     pub(crate) fn close(&mut self) -> bool {
         self.sticky = false;
         self.give_up()
     }
 
-    /// Notes that the node is kept no longer. Returns whether it was, and so has to be released.
+    /// Stops keeping the node. Returns whether it was kept, and so must be released.
     pub(crate) fn give_up(&mut self) -> bool {
         self.node.as_mut().filter(|node| node.is_kept).is_some_and(Node::give_up)
     }

@@ -1,6 +1,6 @@
 //! A model of one [`Room`] among contenders of other processes: every schedule of arrivals, departures, releases,
-//! losses and grants, small ones exhaustively and long ones at random. None is granted the lock beside
-//! another, none is forgotten, the order of arrival is kept, and so are the bounds.
+//! losses and grants, small ones exhaustively and long ones at random. No two callers have the lock at once,
+//! no caller is forgotten, and the order of arrival and the bounds are kept.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::protocol::room::{HandOff, Kept, Next, Position, Room};
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrives,
-    /// One comes that waits for no other, and is granted a node of its own where there is none.
+    /// A caller comes that does not wait for others; it is granted a separate node if the room has none.
     Tries,
     /// One with a deadline, which has passed at the next `Late`.
     ArrivesFor,
     Late,
-    /// The one that has waited for so many positions behind the first gives up.
+    /// The waiting caller at this position behind the first gives up.
     Leaves(usize),
-    /// The attempt that is wanted starts; one that is under way is granted.
+    /// The attempt that is wanted starts; an attempt under way is granted.
     Attempt,
     AttemptFails,
     Releases,
@@ -80,12 +80,12 @@ struct Model {
     is_watched: bool,
     now: Moment,
     next: u64,
-    /// Those that should be waiting, in order: their numbers and deadlines.
+    /// The callers that should be waiting, in order: their numbers and deadlines.
     waiting: VecDeque<(u64, Option<()>)>,
     /// The hold that has the node.
     holder: Option<u64>,
     attempt: bool,
-    /// Those that have lower numbers waited when the attempt began.
+    /// Callers with lower numbers were waiting when the attempt began.
     began: u64,
     /// Since when the node is held, and how often it was handed over since.
     row: (Moment, u32),
@@ -206,7 +206,7 @@ impl Model {
                 self.kept = Some(idle);
             }
         }
-        // What passes the node on begins the look, once.
+        // Passing the node on begins the look, once.
         assert_eq!(self.room.begin_look(), (alone && !self.is_watched).then_some(self.node));
         self.is_watched |= alone;
     }
@@ -350,7 +350,7 @@ fn every_short_schedule_of_a_room() {
                 *event = EVENTS[rest % all];
                 rest /= all;
             }
-            // Without one that arrives first nothing happens.
+            // Nothing happens until a first caller arrives.
             if matches!(events[0], Event::Arrives | Event::Tries) {
                 run(Options { bounds, sticky }, &events);
             }

@@ -2,8 +2,8 @@
 //!
 //! A hung server must not use up the time of the others: a lease lasts 2/3 of the session timeout T, of which
 //! 1/6 may pass before the first heartbeat that is not answered. With T/8 for each server there is time for
-//! the one that the session is connected to and for two more that hang. `zookeeper-client` itself waits for
-//! 2/5 of T.
+//! the server that the session is connected to and for two more that hang. `zookeeper-client` itself waits
+//! for 2/5 of T.
 //!
 //! If every server takes longer than that to commit, all of them look hung: each connection is cut before the
 //! reply to a write arrives. The client library fixes the server timeout of a session when it connects, so
@@ -52,8 +52,8 @@ fn max_server_timeout(session_timeout: Duration) -> Duration {
     session_timeout / 5 * 2
 }
 
-/// Returns the server timeout that the client library uses once it knows the session timeout: it replaces one
-/// that is too long by its own.
+/// Returns the server timeout that the client library uses once it knows the session timeout: it replaces a
+/// timeout that is too long by its own.
 pub(crate) fn effective(server_timeout: Duration, session_timeout: Duration) -> Duration {
     if server_timeout > session_timeout / 5 * 3 {
         max_server_timeout(session_timeout)
@@ -89,8 +89,8 @@ impl ConnectionHistory {
     /// If it lasted for less, something else ended it, which says nothing about the server timeout.
     ///
     /// A write counts for the connection on which it was answered. It may have been sent before this history
-    /// knew of the connection (queued while there was none, or by a task that saw it first), so what counts
-    /// is that the renewal is a new one, not when it was sent.
+    /// knew of the connection (queued while there was none, or by a task that saw it first), so the time at
+    /// which it was sent does not count, only that the renewal is a new one.
     pub(crate) fn disconnected(&mut self, now: Moment, last_renewal: Option<Moment>, in_use: bool) {
         let Some(connected_at) = self.connected_at.take() else { return };
         let answered = std::mem::replace(&mut self.seen_renewal, last_renewal) != last_renewal;

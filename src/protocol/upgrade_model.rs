@@ -4,8 +4,8 @@
 //! [`convert`](crate::protocol::convert); the servers and the rest of an attempt are modelled here.
 //!
 //! In every state that can be reached, checks that
-//! - no contender holds the lock beside a writer (docs/protocol.md#read-write),
-//! - no contender waits for ever,
+//! - no contender holds the lock together with a writer (docs/protocol.md#read-write),
+//! - no contender waits forever,
 //! - every node is deleted in the end, unless the servers refuse it (docs/protocol.md#conversion-ends),
 //! - each fencing token is accepted by a resource that has seen the earlier ones
 //!   (docs/protocol.md#token-order, docs/protocol.md#reader-tokens, docs/protocol.md#upgraded-token).
@@ -23,7 +23,7 @@ use crate::protocol::queue::{Listing, Position, Queue};
 /// With read nodes that may be kept, for which an upgrade waits shortly.
 const NAMING: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: true };
 
-/// What a contender does next.
+/// The next step of a contender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Activity {
     /// Creates its node.
@@ -40,7 +40,7 @@ enum Activity {
     Done,
 }
 
-/// What a contender does with the lock.
+/// The way a contender uses the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Reader,
@@ -72,7 +72,7 @@ impl Role {
     }
 }
 
-/// What goes wrong, at most once, at any point.
+/// The fault, which happens at most once, at any point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
@@ -85,7 +85,7 @@ enum Fault {
     Refusal,
 }
 
-/// One contender, in a session of its own.
+/// One contender, in a separate session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Actor {
     activity: Activity,
@@ -142,7 +142,7 @@ impl ModelState {
         Self { created: 0, nodes: BTreeMap::new(), highest: [None; 2], actors, faulted: false }
     }
 
-    /// What the servers answer to a list.
+    /// The servers' answer to a list.
     fn list(&self) -> Listing {
         Queue::read(self.nodes.keys().cloned().collect(), NAMING)
     }
@@ -191,7 +191,7 @@ impl ModelState {
     }
 
     /// Returns the states that may follow, by a step of actor `i` or a fault that hits it. None if it waits.
-    /// `list` is what the servers answer to a list.
+    /// `list` is the servers' answer to a list.
     fn next(&self, i: usize, roles: &[Role], fault: Fault, list: &Queue) -> Vec<Self> {
         let waits = |node: &str| matches!(list.position(node), Some(Position::Behind { .. }));
         let mut all = self.faults(i, fault);
@@ -265,7 +265,7 @@ impl ModelState {
                 next.nodes.remove(name);
                 next.release(i, rest);
             }
-            // The session is closed, which deletes what was left.
+            // The session is closed, which deletes the remaining nodes.
             Activity::Done => next.end(i),
         }
         all.push(next);

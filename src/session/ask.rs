@@ -69,8 +69,8 @@ impl<'a> Repetition<'a> {
     }
 
     /// Waits until a request whose session has ended may be sent in the next one: the first time at once, then
-    /// as the policy says. Returns `false` if it may not: a request that ends each session would otherwise make
-    /// sessions for ever.
+    /// as the policy says. Returns `false` if it may not: a request that ends each session would otherwise
+    /// cause new sessions without end.
     pub(crate) async fn in_next_session(&mut self) -> bool {
         if let Some(failures) = self.sessions.checked_sub(1) {
             let Some(pause) = self.policy.pause(failures, self.since.elapsed()) else { return false };
@@ -116,7 +116,7 @@ impl<'a> Repetition<'a> {
     }
 }
 
-/// What to do after a failure.
+/// The reaction to a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Again(Duration),

@@ -1,4 +1,4 @@
-//! The one place where the library starts threads and runtimes, and tasks that are in no set of their own.
+//! The one place where the library starts threads, runtimes, and tasks that belong to no task set.
 //!
 //! A simulation (`--cfg simulation`) has `simulated.rs` in its place.
 
@@ -11,13 +11,14 @@ use tokio::task::JoinHandle;
 
 pub(crate) use tokio::runtime::Handle;
 
-/// Runs a future to its end, on a thread and a runtime of its own. The tasks of the runtime end with it.
+/// Runs a future to its end, on a separate thread with a separate runtime. The tasks of the runtime end with
+/// it.
 pub(super) fn start(name: &str, work: impl Future<Output = ()> + Send + 'static) -> io::Result<Handle> {
     // The runtime is made once there is a thread to drop it: the caller may be in another runtime, where that
     // is a panic.
     let (give, given) = mpsc::channel::<Runtime>();
     run_blocking(name, move || {
-        // An error says that there is no runtime, which the caller is told.
+        // An error reports to the caller that there is no runtime.
         if let Ok(runtime) = given.recv() {
             runtime.block_on(work);
         }
@@ -30,7 +31,7 @@ pub(super) fn start(name: &str, work: impl Future<Output = ()> + Send + 'static)
     Ok(handle)
 }
 
-/// Runs work that may block, on a thread of its own.
+/// Runs work that may block, on a separate thread.
 pub(super) fn run_blocking(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }

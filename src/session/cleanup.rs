@@ -13,7 +13,7 @@ use crate::path::LockPath;
 use crate::session::tickets::{Ticket, Tickets};
 use crate::session::zk_session::Session;
 
-/// What to delete: nodes that no attempt and no guard needs any more.
+/// The nodes to delete: no attempt and no guard needs them any more.
 #[derive(Debug)]
 pub(crate) enum Orphan {
     /// The node with this name, which exists or has existed.
@@ -28,7 +28,7 @@ pub(crate) enum Orphan {
     UnknownCreate { id: String, beginning: String },
 }
 
-/// An orphan, and what depends on its deletion.
+/// An orphan, and the values that wait for its deletion.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) session: Arc<Session>,

@@ -1,8 +1,8 @@
 //! Deletes the orphans that were submitted to [cleanup](crate::session::cleanup): one task for each node, or
 //! for each directory of creates whose outcome is unknown.
 //!
-//! A deletion is repeated, with growing pauses, until the node is known to be gone or the session is. One
-//! that the servers refuse is logged and given up: the end of the session deletes the node.
+//! A deletion is repeated, with growing pauses, until the node is known to be gone or the session is. A
+//! deletion that the servers refuse is logged and given up: the end of the session deletes the node.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -169,7 +169,7 @@ async fn work(item: Item) {
     if let (Ok(()), Orphan::Node(name)) = (&result, &orphan) {
         journal::orphan_deleted(&directory, name);
     }
-    // Before the caller is told that the node is gone, so that the place is free by then.
+    // This comes before the caller is notified that the node is gone, so that the place is free by then.
     drop(until_gone);
     finish(done, result);
 }

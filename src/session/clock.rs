@@ -22,7 +22,7 @@ pub(crate) fn now() -> Moment {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn now() -> Moment {
     static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    // Not from 0, which is `None` in `Latest`.
+    // The clock does not start at 0, which is `None` in `Latest`.
     Moment::at(ORIGIN.get_or_init(std::time::Instant::now).elapsed() + Duration::from_nanos(1))
 }
 

@@ -16,7 +16,7 @@ use crate::session::spare::Spare;
 use crate::session::waker;
 use crate::session::zk_session::{Session, cause};
 
-/// Establishes sessions, and remembers what it learns about the servers.
+/// Establishes sessions, and remembers facts about the servers.
 pub(crate) struct Dialer {
     servers: Servers,
     connector: zk::Connector,
@@ -212,8 +212,7 @@ impl Dialer {
 }
 
 /// Returns whether an error is about the client's own options: the library reports unusable options of TLS
-/// and SASL as errors of their own, before it tries any connection. The connect string has been validated
-/// before.
+/// and SASL as separate errors, before it tries any connection. The connect string has been validated before.
 fn is_setup_error(error: &zk::Error) -> bool {
     matches!(error, zk::Error::BadArguments(_) | zk::Error::Custom(_) | zk::Error::UnexpectedError(_))
 }

@@ -25,7 +25,7 @@ use crate::protocol::failure::FailureKind;
 #[cfg(feature = "metrics")]
 use crate::protocol::labels::Labels;
 
-/// What all handles of one client share. Its drop closes the client.
+/// The state that all handles of one client share. Its drop closes the client.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(super) shared: Arc<Shared>,
@@ -35,9 +35,9 @@ pub(crate) struct Core {
     pub(super) connect_timeout: Duration,
     pub(super) namespace: String,
     pub(super) acl: Arc<[Acl]>,
-    /// What its nodes say of this process.
+    /// The description of this process in its nodes.
     pub(super) process: Process,
-    /// Whether the client was given credentials. `None` if its connector may have credentials of its own.
+    /// Whether the client was given credentials. `None` if the connector may have its own credentials.
     pub(super) has_credentials: Option<bool>,
     /// Whether the servers have turned out not to know containers.
     pub(super) no_containers: AtomicBool,
@@ -92,7 +92,7 @@ impl Core {
         self.connect_timeout
     }
 
-    /// Returns what nodes say of this process.
+    /// Returns the description of this process in nodes.
     pub(crate) fn process(&self) -> &Process {
         &self.process
     }
@@ -204,10 +204,10 @@ impl Core {
         sessions
     }
 
-    /// Tells those who watch that a guard's hold has come or gone.
+    /// Notifies watchers that a guard's hold has come or gone.
     pub(crate) fn holders_changed(&self) {
-        // Nearly always there is none. One that comes now looks at the holders after that, and finds this change: of
-        // the two fences, one comes first.
+        // There is nearly always no watcher. A watcher that comes now looks at the holders after it
+        // registers, and finds this change: one of the two fences comes first.
         fence(Ordering::SeqCst);
         if self.holders.receiver_count() > 0 {
             self.holders.send_replace(());
@@ -221,12 +221,12 @@ impl Core {
         changes
     }
 
-    /// Returns what tells those who watch, for holds that go from one caller to another in memory.
+    /// Returns the sender that notifies watchers, for holds that go from one caller to another in memory.
     pub(crate) fn holders(&self) -> watch::Sender<()> {
         self.holders.clone()
     }
 
-    /// Has calls that acquire a lock, those that wait and those to come, end as if the client were closed.
+    /// Makes calls that acquire a lock, waiting and later ones, end as if the client were closed.
     pub(crate) fn begin_drain(&self) {
         self.drain.began.store(true, Ordering::SeqCst);
         // The wakers are callers', and may panic. Containing each would cost every waiter a hundred bytes.
@@ -241,7 +241,7 @@ impl Core {
 
     /// Waits until the client is drained, which every wait for a grant does too (docs/protocol.md#drain).
     pub(crate) async fn drained(&self) {
-        // Before the look: from here on it is told.
+        // This comes before the check: a drain from here on notifies it.
         let told = self.drain.told.notified();
         if !self.drain.began.load(Ordering::SeqCst) {
             told.await;

@@ -73,15 +73,15 @@ pub(super) enum HandOver {
 }
 
 /// Deletes the node of a released lock on the condition that the node of the next attempt exists, which is
-/// granted the lock then (docs/protocol.md#hand-over). Tried once: otherwise a plain deletion follows, after
-/// which the next attempt lists the queue.
+/// granted the lock then (docs/protocol.md#hand-over). This is tried once: if it fails, a plain deletion
+/// follows, after which the next attempt lists the queue.
 pub(super) async fn hand_over(
     session: &Session,
     directory: &LockPath,
     name: &str,
 ) -> Result<HandOver, ReleaseError> {
     let slot = session.windows().releases.slot().await;
-    // Only now: the next attempt may give up while this waits for a slot.
+    // This comes only now: the next attempt may give up while this waits for a slot.
     let own = directory.child(name);
     let Some(next) = session.heir(&own) else { return Ok(HandOver::NotDone) };
     let heir = directory.child(&next);

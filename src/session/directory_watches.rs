@@ -1,10 +1,10 @@
 //! Watches on the directories of locks, which tell that a directory was not removed meanwhile
 //! (docs/protocol.md#succession).
 //!
-//! No task waits for these watches: it could be told late. Whether one has fired, or the connection was
-//! interrupted, is looked at when it counts. The client library hands out what it reads in the order of the
-//! connection, and a change of its state before any answer of the next connection. So after the answer to a
-//! request a look finds everything that the server has told before.
+//! No task waits for these watches, because it could be notified late. Whether one has fired, or the
+//! connection was interrupted, is looked at when it counts. The client library hands out messages in the
+//! order of the connection, and a change of its state before any answer of the next connection. So after the
+//! answer to a request, a look finds all events that the server has sent before.
 
 use std::fmt;
 use std::mem;
@@ -36,7 +36,7 @@ enum State {
     Set(Box<Set>),
 }
 
-/// What a watch that is asked for needs.
+/// The requirements of a requested watch.
 pub(crate) struct Setting {
     session: u64,
     states: zk::StateWatcher,
@@ -62,7 +62,7 @@ impl Set {
     fn is_over(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let happened = self.event.as_mut().poll(&mut context).is_ready();
-        // Also if it was lost and made again in between, which are two changes.
+        // This includes a connection that was lost and replaced in between, which are two changes.
         let interrupted = pin!(self.states.changed()).poll(&mut context).is_ready();
         happened || interrupted
     }
@@ -96,7 +96,7 @@ impl DirectoryWatch {
         true
     }
 
-    /// Notes that the servers have set it on the directory that was created then.
+    /// Records that the servers have set the watch, on the directory that was created at this time.
     pub(crate) fn set(&self, setting: Setting, czxid: i64, watcher: zk::OneshotWatcher) {
         let Setting { session, states, watching } = setting;
         let event = Box::pin(changed(watcher));
@@ -104,12 +104,12 @@ impl DirectoryWatch {
         self.answered(session, State::Set(Box::new(set)));
     }
 
-    /// Notes that it was not set, and may be asked for again.
+    /// Records that the watch was not set, and may be requested again.
     pub(crate) fn not_set(&self, session: u64) {
         self.answered(session, State::None);
     }
 
-    /// Notes that the servers refuse it.
+    /// Records that the servers refuse the watch.
     pub(crate) fn refused(&self, session: u64) {
         self.answered(session, State::Refused(session));
     }
@@ -119,7 +119,7 @@ impl DirectoryWatch {
             let mut state = self.lock();
             match &*state {
                 State::Asked(asked) if *asked == session => mem::replace(&mut *state, answer),
-                // Given up meanwhile.
+                // The watch was given up meanwhile.
                 _ => answer,
             }
         };
@@ -127,8 +127,8 @@ impl DirectoryWatch {
         drop(before);
     }
 
-    /// Returns when the directory was created, if it is watched in this session: it exists since, as far as the
-    /// server had told when it sent its last answer.
+    /// Returns when the directory was created, if it is watched in this session: it has existed since then,
+    /// according to the server's last answer.
     pub(crate) fn created(&self, session: u64) -> Option<i64> {
         let over = {
             let mut state = self.lock();
@@ -148,7 +148,7 @@ impl DirectoryWatch {
         None
     }
 
-    /// Gives the watch up if it is over, or was not needed for long.
+    /// Gives the watch up if it has ended, or was not needed for long.
     fn look(&self) {
         let idle = {
             let mut state = self.lock();
@@ -159,11 +159,11 @@ impl DirectoryWatch {
             }
             mem::take(&mut *state)
         };
-        // Not under the mutex. Takes the watch from the servers.
+        // Dropping it outside of the mutex removes the watch from the servers.
         drop(idle);
     }
 
-    /// Gives up what was set in the session with this number.
+    /// Gives up the watches of the session with this number.
     pub(crate) fn give_up(&self, session: u64) {
         let set = {
             let mut state = self.lock();
@@ -196,10 +196,10 @@ impl fmt::Debug for DirectoryWatch {
 pub(crate) struct DirectoryWatches(Mutex<Vec<Weak<DirectoryWatch>>>);
 
 impl DirectoryWatches {
-    /// Adds one that is about to be set.
+    /// Adds a watch that is about to be set.
     pub(crate) fn add(&self, watch: &Arc<DirectoryWatch>) {
         let mut all = self.lock();
-        // As many as there are watches, which are limited.
+        // There are as many entries as watches, whose number is limited.
         all.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Arc::downgrade(watch)));
         all.push(Arc::downgrade(watch));
     }
@@ -209,7 +209,7 @@ impl DirectoryWatches {
         !self.lock().is_empty()
     }
 
-    /// Gives up those that have fired, or were not needed for long. To be called in regular intervals.
+    /// Gives up watches that have fired, or were not needed for long. To be called in regular intervals.
     pub(super) fn look(&self) {
         let all: Vec<_> = {
             let mut all = self.lock();

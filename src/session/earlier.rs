@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The sessions of a client that are not its current one, as far as the servers may still have them.
 #[derive(Default)]
 pub(super) struct Earlier {
-    /// A task for each, until the servers have confirmed its end.
+    /// There is a task for each session, until the servers have confirmed its end.
     ending: JoinSet<()>,
     /// Whether such a task has panicked: the end of its session is never confirmed.
     has_panicked: bool,
@@ -29,7 +29,7 @@ pub(super) struct Earlier {
     given_up: Option<Ending>,
 }
 
-/// What is needed to end a session, and to tell how it has ended.
+/// The parts needed to end a session, and to report how it ended.
 pub(super) struct Ending {
     states: zk::StateWatcher,
     info: zk::SessionInfo,
@@ -67,7 +67,7 @@ impl Ending {
 impl Earlier {
     /// Ends a session whose handle has been dropped, so that the client library closes it.
     pub(super) fn end(&mut self, ending: Ending, connector: zk::Connector, servers: String) {
-        // Those that have ended.
+        // The sessions that have ended.
         while let Some(ended) = self.ending.try_join_next() {
             self.has_panicked |= ended.is_err();
         }
@@ -132,8 +132,8 @@ async fn end(
                 log::debug!(session_id = %ending.info.id(), "an earlier session is left to expire");
                 return tokio::time::sleep(timeout).await;
             }
-            // A server that hears the client and is not heard renews the session with each try, and has to be given
-            // the time to expire it.
+            // A server that hears the client but is not heard renews the session with each try, and needs
+            // time to expire it.
             Err(_) => {
                 tokio::select! {
                     () = tokio::time::sleep(timeout.saturating_mul(2)) => {}

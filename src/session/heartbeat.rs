@@ -1,7 +1,7 @@
 //! Renews the lease of a session while it has nodes, and ends its locks when the lease has expired.
 //!
 //! One task per session. While the session has nodes and the last renewal is older than T/6, it sends a
-//! heartbeat. Heartbeats are pipelined, so that one that stalls does not delay the next, and one is sent at
+//! heartbeat. Heartbeats are pipelined, so that a stalled one does not delay the next, and one is sent at
 //! once after a reconnect (docs/protocol.md#renewal). T less the margin after the last renewal, every lock of
 //! the session is lost with [`LeaseExpired`](crate::LostReason::LeaseExpired), which the [lease
 //! timer](crate::session::lease_timer) notices too. The session may still be alive: then the nodes are
@@ -47,8 +47,8 @@ pub(crate) async fn run(session: Arc<Session>) {
         let kept = session.release_overdue();
         // An error is impossible: the session, which has the sender, lives.
         let news = live_nodes.has_changed().unwrap_or(false);
-        // Also for a lock whose node is known to be gone, until it is lost: other writes may renew the lease, but only
-        // a heartbeat checks the node.
+        // A lock whose node is known to be gone counts until it is lost: other writes may renew the lease,
+        // but only a heartbeat checks the node.
         let has_nodes = *live_nodes.borrow_and_update() > 0 || session.has_active_holds();
         // The nodes of a busy client come and go thousands of times a second. They do not wake this task: while
         // there are any, or were since the last look, it looks by the clock, early enough for the heartbeat of
@@ -124,7 +124,7 @@ async fn send(session: &Arc<Session>) {
 /// The connection by which a heartbeat is sent.
 pub(super) struct Line<'a> {
     pub(super) session: &'a Arc<Session>,
-    /// Another handle of the session, with a connection of its own.
+    /// Another handle of the session, with a separate connection.
     pub(super) spare: Option<&'a zk::Client>,
 }
 
@@ -237,9 +237,8 @@ fn deleted(node: &Checked) {
     }
 }
 
-/// Returns which of these nodes do not exist, by one read. `None` if the servers do not know that read. What
-/// it returns is at least as new as the transaction that was answered before, but it does not renew the
-/// lease.
+/// Returns which of these nodes do not exist, by one read. `None` if the servers do not know that read. Its
+/// result is at least as new as the transaction that was answered before, but it does not renew the lease.
 ///
 /// ZooKeeper has this read since 3.6. An older server, or another product, may refuse it or close the
 /// connection: after any failure it is not sent again in this session.

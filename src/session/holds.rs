@@ -1,5 +1,5 @@
-//! The locks that are held in one session: their nodes are checked by heartbeats, and they are told when a
-//! lease has expired, or the one that their caller has set is over, and of the end of the session.
+//! The locks that are held in one session. Heartbeats check their nodes. The locks are notified when the
+//! session's lease expires, when a lease that their caller has set ends, and when the session ends.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -23,7 +23,7 @@ pub(crate) trait HeldLock: fmt::Debug + Send + Sync {
     /// Returns whether a heartbeat may check the node with this name.
     fn is_held_by(&self, node: &str) -> bool;
 
-    /// Returns what the session has to do for the lock in its current state.
+    /// Returns the work of the session for the lock in its current state.
     fn care(&self) -> Care;
 
     /// Handles an event. Calls wakers of other executors, so no mutex of the session is held by the caller.
@@ -69,7 +69,7 @@ struct Registered {
 #[derive(Debug)]
 struct Active {
     lock: Arc<dyn HeldLock>,
-    /// When the lease that the caller has set is over.
+    /// When the lease that the caller has set ends.
     lease_end: Option<Moment>,
 }
 
@@ -91,12 +91,12 @@ impl Registered {
     }
 }
 
-/// What a registration has changed.
+/// The effect of a registration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Updated {
     /// It is the first lock that is held.
     pub(super) is_first: bool,
-    /// When the lease that its caller has set is over.
+    /// When the lease that its caller has set ends.
     pub(super) lease_end: Option<Moment>,
 }
 
@@ -139,7 +139,7 @@ impl Holds {
             .collect()
     }
 
-    /// Returns when the next lease that a caller has set is over; `None` if there is none.
+    /// Returns when the next lease that a caller has set ends; `None` if there is none.
     pub(super) fn next_lease_end(&self) -> Option<Moment> {
         self.lock().lease_ends.first().map(|(end, _)| *end)
     }

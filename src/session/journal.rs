@@ -1,11 +1,11 @@
-//! The journal of the process: what becomes of calls that acquire locks and of what they are granted, and the lines of
-//! the log. It is noted where it happens, and told to the tracing subscriber and the metrics recorder by a thread that
-//! does nothing else (docs/protocol.md#told-apart).
+//! The journal of the process: the outcomes of calls that acquire locks, the ends of their holds, and the
+//! lines of the log. An event is noted where it happens, and a thread that does nothing else reports it to
+//! the tracing subscriber and the metrics recorder (docs/protocol.md#told-apart).
 //!
 //! A subscriber and a recorder are foreign code, which may block or panic. So nothing but the journal's thread calls
-//! them: no holder, no caller that hands a lock over, not the lease thread, not the thread of a session. What is noted
-//! waits in a queue for that thread. The queue is bounded: a call that begins while it is full is not observed at all,
-//! and counted, as is a line.
+//! them: no holder, no caller that hands a lock over, not the lease thread, not the thread of a session.
+//! Notes wait in a queue for that thread. The queue is bounded: a call that begins while it is full is not
+//! observed at all, and counted, as is a line.
 //!
 //! Without a subscriber that wants it, and without the feature `metrics`, nothing is noted.
 
@@ -29,7 +29,7 @@ const MOST: usize = 65_536;
 /// The thread's name. Linux shows at most fifteen characters.
 const NAME: &str = "zk-watch";
 
-/// An observed call, from its beginning until what it was granted is over.
+/// An observed call, from its beginning until the end of the hold that it was granted.
 #[derive(Debug)]
 pub(crate) struct Life {
     number: CallNumber,
@@ -40,8 +40,8 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Notes a call; `None` if it is not observed: no subscriber wants it, or the queue is full. Called by the caller, whose
-    /// subscriber is asked here whether it wants to be told, and which span it is in.
+    /// Notes a call; `None` if it is not observed: no subscriber wants it, or the queue is full. The caller's
+    /// thread calls this: its subscriber is asked here whether it is interested, and which span is current.
     pub(crate) fn begin(subject: impl FnOnce() -> Subject) -> Option<Arc<Self>> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let is_traced = is_traced();
@@ -63,20 +63,20 @@ impl Life {
         self.number
     }
 
-    /// Notes that it was granted.
+    /// Reports the grant.
     pub(crate) fn granted(&self, granted: Granted) {
         self.holds.store(granted.holds, Ordering::Release);
         self.note(Note::Granted { call: self.number, at: Instant::now(), granted });
     }
 
-    /// Notes that it was not granted.
+    /// Reports that the lock was not granted.
     pub(crate) fn not_granted(&self, reason: &'static str) {
         if !self.over.swap(true, Ordering::AcqRel) {
             self.note(Note::NotGranted { call: self.number, at: Instant::now(), reason });
         }
     }
 
-    /// Notes that one of its holds has been converted.
+    /// Reports that one of its holds was converted.
     pub(crate) fn converted(&self, recipe: &'static str) {
         self.note(Note::Converted { call: self.number, recipe });
     }
@@ -98,7 +98,7 @@ impl Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        // Of a hold that was not released, which is not expected, this is the last word.
+        // If a hold was not released, which is not expected, this is the last report of it.
         self.not_granted("cancelled");
     }
 }
@@ -127,7 +127,7 @@ impl HoldLife {
         }
     }
 
-    /// Notes that it was converted.
+    /// Reports its conversion.
     pub(crate) fn converted(&self, recipe: &'static str) {
         if let Some(part) = self.0.get() {
             part.life.converted(recipe);
@@ -135,12 +135,12 @@ impl HoldLife {
     }
 }
 
-/// Notes that a call waits: with its node, if it has one, and how many are known to be ahead.
+/// Reports that a call waits: with its node, if it has one, and the known number of contenders ahead.
 pub(crate) fn queued(call: CallNumber, node: Option<&str>, ahead: Option<usize>) {
     JOURNAL.note(Note::Queued { call, node: node.map(str::to_owned), ahead });
 }
 
-/// Notes that a released lock went to another caller of this process.
+/// Reports that a released lock went to another caller of this process.
 pub(crate) fn handed_over(directory: &LockPath, node: &str, to: &str) {
     if is_logged(Level::DEBUG) {
         let (node, to) = (node.to_owned(), to.to_owned());
@@ -148,14 +148,14 @@ pub(crate) fn handed_over(directory: &LockPath, node: &str, to: &str) {
     }
 }
 
-/// Notes that cleanup has deleted a node that no caller needed.
+/// Reports that cleanup has deleted a node that no caller needed.
 pub(super) fn orphan_deleted(directory: &LockPath, node: &str) {
     if is_on() {
         JOURNAL.note(Note::OrphanDeleted { directory: directory.clone(), node: node.to_owned() });
     }
 }
 
-/// Notes that a heartbeat was answered late, or not at all.
+/// Reports that a heartbeat was answered late, or not at all.
 pub(super) fn heartbeat_late(session: u64, took: Duration) {
     if is_on() {
         JOURNAL.note(Note::HeartbeatLate { session, took });
@@ -186,7 +186,8 @@ pub(super) fn session_ended(reason: LostReason) {
     }
 }
 
-/// Returns whether the subscriber of the caller wants to be told of locks. Without one this is a load and a comparison.
+/// Returns whether the subscriber of the caller is interested in locks. Without one this is a load and a
+/// comparison.
 fn is_traced() -> bool {
     let mut wanted = false;
     contain_panic(|| wanted = tracing::enabled!(target: TARGET, Level::DEBUG));
@@ -222,8 +223,8 @@ impl Journal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a note told, by a thread that is started for the first. Returns `false` if there is no room, or no
-    /// thread can be started.
+    /// Queues a note for the thread that reports it, which is started for the first note. Returns `false` if
+    /// there is no room, or no thread can be started.
     fn note(&'static self, note: Note) -> bool {
         let (refused, wakes) = {
             let mut state = self.lock();

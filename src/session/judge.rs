@@ -1,4 +1,4 @@
-//! What the errors of the client library mean.
+//! The meaning of the client library's errors.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -11,14 +11,14 @@ use crate::session::log;
 use crate::session::zk_session::{Session, cause};
 
 impl Session {
-    /// Returns what an error of the client library means for the request that got it, with the error.
+    /// Returns the meaning of an error of the client library for the request that got it, with the error.
     pub(crate) fn failure(&self, error: zk::Error) -> Failure {
         let kind = self.judge(&error);
         log::debug!(%error, ?kind, "request failed");
         Failure { kind, cause: cause(error) }
     }
 
-    /// Returns what an error of the client library means for the request that got it
+    /// Returns the meaning of an error of the client library for the request that got it
     /// (docs/protocol.md#unknown-outcome). An error that says that the session has ended ends it here too.
     pub(crate) fn judge(&self, error: &zk::Error) -> FailureKind {
         match error {
@@ -51,8 +51,8 @@ impl Session {
         }
     }
 
-    /// Ends the session if the task that serves it has died. Nothing reports that: the state stays what it
-    /// was (docs/protocol.md#session-end). A live session never answers a request before it has been sent.
+    /// Ends the session if the task that serves it has died. Nothing reports that: the state does not change
+    /// (docs/protocol.md#session-end). A live session never answers a request before it has been sent.
     fn end_if_dead(&self) {
         let Some(handle) = self.handle() else { return };
         let mut probe = pin!(handle.sync("/"));

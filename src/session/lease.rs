@@ -21,7 +21,7 @@ pub(crate) struct SessionLease {
     last_renewal: Latest,
     /// Whether a server is connected.
     connected: AtomicBool,
-    /// Whether the lease was valid when that was told last. Waiting tasks are woken when that changes, and
+    /// Whether the lease was valid at the last notification. Waiting tasks are woken when that changes, and
     /// not by each renewal.
     told: watch::Sender<bool>,
 }
@@ -33,7 +33,7 @@ impl SessionLease {
             timeout,
             last_renewal: Latest::default(),
             connected: AtomicBool::new(true),
-            // Not valid before the first renewal.
+            // The lease is not valid before the first renewal.
             told: watch::Sender::new(false),
         }
     }
@@ -59,7 +59,7 @@ impl SessionLease {
     /// Renews the lease by a refused write, if the leader decided the refusal and committed it like any other
     /// transaction, and not the connected server or the client library alone.
     pub(crate) fn renewed_by_refusal(&self, sent: Moment, error: &zk::Error) {
-        // Not NoAuth, which the connected server may decide by itself (`enableEagerACLCheck`).
+        // NoAuth does not count, since the connected server may decide it by itself (`enableEagerACLCheck`).
         if matches!(
             error,
             zk::Error::NoNode
@@ -116,11 +116,11 @@ impl SessionLease {
 
     /// Returns [`is_valid`](Self::is_valid), and wakes the waiting tasks if that has changed. The passing of
     /// time changes it too, so this is called from time to time, and by each task before it waits: a change
-    /// after what it has seen wakes it.
+    /// after the state that it has seen wakes it.
     pub(crate) fn tell(&self) -> bool {
         let mut valid = false;
         self.told.send_if_modified(|told| {
-            // Evaluated under the lock, so that of two threads the later one determines what is told.
+            // This is evaluated under the lock, so that of two threads the later one determines the value.
             valid = self.is_valid();
             std::mem::replace(told, valid) != valid
         });

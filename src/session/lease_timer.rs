@@ -1,18 +1,17 @@
-//! Tells holders that their lease has expired or is over, on a thread that does nothing else.
+//! Notifies holders that their lease has expired or ended, on a thread that does nothing else.
 //!
-//! A holder that asks its guard gets its answer from the clock. One that waits for
-//! [`lost`](crate::LockGuard::lost), or runs a future by [`while_held`](crate::LockGuard::while_held), has to
-//! be woken, and the session's thread may be busy then: with a crowd of nodes, or in a waker that
-//! blocks. So one thread of the process sends no request, logs nothing,
-//! and takes no lock that another thread holds while it logs or waits. It sleeps until a lease may have
-//! expired, compares the clock with the last renewal, and wakes the waiting tasks
-//! (docs/protocol.md#telling-a-loss). A waker that blocks would block this thread too; no executor has such
-//! wakers.
+//! A holder that asks its guard gets its answer from the clock. A holder that waits for
+//! [`lost`](crate::LockGuard::lost), or runs a future by [`while_held`](crate::LockGuard::while_held), must
+//! be woken, and the session's thread may be busy then: with a crowd of nodes, or in a waker that blocks. So
+//! one thread of the process sends no request, logs nothing, and takes no lock that another thread holds
+//! while it logs or waits. It sleeps until a lease may have expired, compares the clock with the last
+//! renewal, and wakes the waiting tasks (docs/protocol.md#telling-a-loss). A waker that blocks would block
+//! this thread too; no executor has such wakers.
 //!
 //! A renewal only moves the end of a lease further away, so it does not wake the thread, which finds it when
 //! it wakes.
 //!
-//! The thread also tells holders that the lease that their caller has set is over
+//! The thread also notifies holders when the lease that their caller has set ends
 //! (docs/protocol.md#lease-over): [`wake_by`].
 
 use std::io;
@@ -27,7 +26,7 @@ use crate::protocol::moment::Moment;
 use crate::session::background::OfProcess;
 use crate::session::{background, clock};
 
-/// What the thread watches: the lease of a session.
+/// The lease of a session, which the thread watches.
 pub(super) trait Leased: Send + Sync {
     /// Tells the holders how the passing of time has changed the lease. Returns how long until the next
     /// change.
@@ -57,8 +56,8 @@ struct Leases {
 struct Armed {
     /// The sessions in which locks are held. Weak, because a session ends with its last handle or guard.
     sessions: Vec<Weak<dyn Leased>>,
-    /// How many sessions and earlier ends have been added, so that one that is added while the thread is
-    /// awake keeps it from sleeping.
+    /// The number of added sessions and earlier ends: an addition while the thread is awake keeps it from
+    /// sleeping.
     additions: u64,
     /// When the thread looks at the clock next; `None` while it is looking.
     wakes_at: Option<Moment>,
@@ -78,7 +77,7 @@ pub(super) fn start() -> io::Result<()> {
 /// Watches the lease of a session from its first hold until no lock is held in it.
 ///
 /// Only the first hold wakes the thread: the others have the same lease, whose end the thread knows. A hold
-/// that is registered after its lease has expired (because its thread was paused after the grant) is told
+/// that is registered after its lease has expired (because its thread was paused after the grant) is notified
 /// when the thread wakes, within T/6 and [`LONGEST_SLEEP`]. Its guard reads the clock and reports the loss at
 /// once.
 pub(super) fn arm(session: &Arc<dyn Leased>) {
@@ -98,7 +97,7 @@ pub(super) fn arm(session: &Arc<dyn Leased>) {
 pub(super) fn wake_by(moment: Moment) {
     let Some(leases) = LEASES.get() else { return };
     let mut armed = leases.lock();
-    // One that should be awake by now may have slept through a sleep of the machine.
+    // A thread that should be awake by now may have been delayed by a suspended machine.
     let in_time = armed.wakes_at.is_some_and(|wakes_at| wakes_at <= moment && clock::now() < wakes_at);
     if !in_time {
         armed.additions += 1;
@@ -120,14 +119,14 @@ impl Leases {
             let mut sleep = LONGEST_SLEEP;
             for session in sessions {
                 // This calls wakers of other executors, and may drop the last reference to a session. A panic
-                // there must not keep other holders from being told. The next check follows at once, since
-                // the result is lost.
+                // there must not keep other holders from being notified. The next check follows at once,
+                // since the result is lost.
                 let told = catch_unwind(AssertUnwindSafe(move || session.tell_time()));
                 sleep = sleep.min(told.unwrap_or_default());
             }
             self.lock().wakes_at = Some(clock::now().plus(sleep));
-            // Not when another session has its first hold: of sessions that take turns with a lock, each grant
-            // would wake this thread, to forget the session that has just released it.
+            // The thread does not wake when another session has its first hold: if sessions take turns with a
+            // lock, each grant would wake it, only to forget the session that has just released the lock.
             forget = tokio::time::timeout(sleep, self.wait_for_more(additions)).await.is_err();
             self.lock().wakes_at = None;
         }
@@ -157,7 +156,8 @@ impl Leases {
         // All are returned, whether a lock is held or not: this may be the last reference to a session,
         // which must not be dropped under the mutex.
         let mut sessions = Vec::new();
-        // Under the mutex: a thread that adds the first hold of a session calls `arm` after that.
+        // This happens under the mutex: a thread that adds the first hold of a session calls `arm` after
+        // that.
         armed.sessions.retain(|session| {
             let Some(session) = session.upgrade() else { return false };
             let watched = !forget || session.is_watched();

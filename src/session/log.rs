@@ -1,9 +1,10 @@
-//! The macros by which the library logs: those of `tracing`, told by the [journal](crate::session::journal).
+//! The macros by which the library logs: like those of `tracing`, but reported by the
+//! [journal](crate::session::journal).
 //!
 //! A line calls the tracing subscriber, which is foreign code: it may block, or panic. The task that logs may hold up a
-//! heartbeat, or be in the middle of what no other task finishes. So a line takes the values of its fields along, and is
-//! told by a thread that does nothing else (docs/protocol.md#told-apart). Without a subscriber of its level it is a
-//! comparison.
+//! heartbeat, or be in the middle of work that no other task finishes. So a line copies the values of its
+//! fields, and a thread that does nothing else reports it (docs/protocol.md#told-apart). Without a subscriber
+//! of its level it is a comparison.
 //!
 //! No other file logs by the macros of `tracing`, but the [observer](crate::session::observer).
 
@@ -50,7 +51,7 @@ impl<T: Owned + ?Sized> Owned for &T {
     }
 }
 
-/// Takes the fields one by one: what a field is called, its own value, and how that is told.
+/// Takes the fields one by one: the name of a field, its value, and how that is recorded.
 macro_rules! line {
     ($level:ident [$($name:tt)*] [$({$field:ident $own:expr; $($told:tt)*})*] $text:literal $(,)?) => {
         if $crate::session::journal::is_logged(::tracing::Level::$level) {

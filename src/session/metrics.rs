@@ -24,7 +24,7 @@ const SESSIONS_ENDED: &str = "zookeeper_recipes_sessions_ended_total";
 const HEARTBEATS_LATE: &str = "zookeeper_recipes_heartbeats_late_total";
 const MISSED: &str = "zookeeper_recipes_observer_missed_total";
 
-/// By what locks are granted.
+/// The ways in which locks are granted.
 const HOW: [How; 7] =
     [How::List, How::Succession, How::Event, How::HandedOver, How::Memory, How::Kept, How::Shared];
 
@@ -123,8 +123,8 @@ pub(super) fn heartbeat_late() {
     counter!(HEARTBEATS_LATE).increment(1);
 }
 
-/// A session has begun: the metrics are described with each, and counters begin, since a recorder knows only
-/// what it is told after it was installed.
+/// A session has begun: the metrics are described with each, and counters begin, since a recorder only gets
+/// the values that are recorded after its installation.
 pub(super) fn session_began(locks: &Gauges) {
     describe_histogram!(WAIT, Unit::Seconds, "Time from the call to the grant.");
     describe_histogram!(HOLD, Unit::Seconds, "Time from the grant to the release or the loss.");

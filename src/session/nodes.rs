@@ -23,7 +23,7 @@ pub(crate) trait NodeOwner: fmt::Debug + Send + Sync {
     fn heir(&self, session: u64, name: &str) -> Option<Arc<str>>;
 }
 
-/// A node that the servers refuse to delete: it is in the way of every contender until the session ends.
+/// A node that the servers refuse to delete: it blocks every contender until the session ends.
 #[derive(Clone, Debug)]
 pub(crate) struct RefusedOrphan {
     pub(crate) directory: LockPath,
@@ -37,7 +37,8 @@ pub(super) struct Nodes {
     state: Mutex<KnownNodes>,
     /// How many there are. Heartbeats are sent while there are any.
     count: watch::Sender<usize>,
-    /// How often a deletion was refused, for those that wait behind a node that has become a refused orphan.
+    /// How often a deletion was refused, for contenders that wait behind a node that has become a refused
+    /// orphan.
     refusals: watch::Sender<u64>,
 }
 
@@ -78,7 +79,7 @@ impl Nodes {
         let mut state = self.lock();
         let result = change(&mut state);
         let count = state.all.len();
-        // Under the mutex, so that of two threads the later one determines the count that is told.
+        // This happens under the mutex, so that of two threads the later one determines the count.
         self.count.send_if_modified(|known| std::mem::replace(known, count) != count);
         result
     }
@@ -88,7 +89,7 @@ impl Nodes {
         self.change(|state| state.all.entry(path).or_default().owner = Some(owner));
     }
 
-    /// Notes that a node, if it exists, is to be deleted.
+    /// Records that a node, if it exists, is to be deleted.
     pub(super) fn leave(&self, path: String) {
         self.change(|state| {
             let was_leaving = std::mem::replace(&mut state.all.entry(path).or_default().leaving, true);
@@ -118,7 +119,7 @@ impl Nodes {
         children.iter().map(String::as_str).filter(is_leaving).collect()
     }
 
-    /// Notes that the servers refuse to delete a node, if it exists.
+    /// Records that the servers refuse to delete a node, if it exists.
     pub(super) fn refused(&self, directory: &LockPath, name: &str) {
         let path = directory.child(name);
         let (owner, waiting, first) = {
@@ -136,7 +137,7 @@ impl Nodes {
         self.tell(owner, name, Gone::Unclear);
     }
 
-    /// Notes that a node is gone, and how.
+    /// Records that a node is gone, and how.
     pub(super) fn gone(&self, path: &str, how: Gone<'_>) {
         let node = self.change(|state| {
             state.refused.remove(path);
@@ -156,7 +157,7 @@ impl Nodes {
         self.owner(path)?.heir(self.session, node_name(path))
     }
 
-    /// Notes that the deletion of a node was sent.
+    /// Records that the deletion of a node was sent.
     pub(super) fn deletion_sent(&self, path: &str) {
         if let Some(owner) = self.owner(path) {
             owner.leaves(self.session, node_name(path));

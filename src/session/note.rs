@@ -1,5 +1,5 @@
-//! What is noted in the [journal](crate::session::journal), and told by the
-//! [observer](crate::session::observer).
+//! The notes of the [journal](crate::session::journal), which the [observer](crate::session::observer)
+//! reports.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::path::LockPath;
 /// Identifies an observed call.
 pub(crate) type CallNumber = NonZeroU64;
 
-/// What is acquired.
+/// The kind of lock that is acquired.
 #[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) path: LockPath,
@@ -22,7 +22,7 @@ pub(crate) struct Subject {
     pub(crate) prefix: Arc<str>,
 }
 
-/// By what a lock was granted.
+/// The way in which a lock was granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum How {
     /// A list of the queue showed that nothing was before it.

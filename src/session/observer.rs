@@ -1,7 +1,8 @@
-//! What the journal's thread tells of a note: spans and events of `tracing`, and the values of metrics.
+//! Turns a note into reports, on the journal's thread: spans and events of `tracing`, and the values of
+//! metrics.
 //!
 //! The names are part of the public interface: docs/observability.md has them in tables, and a test compares
-//! those with what is told.
+//! those with the reported names.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ struct Observed {
     recipe: &'static str,
     asked: Instant,
     granted: Option<Instant>,
-    /// `None` if there is no subscriber that wants to be told.
+    /// `None` if no subscriber is interested.
     traced: Option<Traced>,
 }
 
@@ -307,7 +308,8 @@ impl Observer {
         let _ = (subject, recipe, change);
     }
 
-    /// Tells that so many calls and events were not observed, because what came before was told too slowly.
+    /// Reports the number of calls and events that were not observed, because earlier ones were reported too
+    /// slowly.
     pub(super) fn missed(missed: u64) {
         contain_panic(|| {
             event!(

@@ -1,5 +1,5 @@
 //! Finds out why no session could be established: asks each server by itself, since the client library does
-//! not report what became of its tries (docs/protocol.md#connect-errors).
+//! not report the outcome of its tries (docs/protocol.md#connect-errors).
 //!
 //! The request is the four-letter word `srvr`, which ZooKeeper answers by default and which creates no
 //! session.
@@ -34,8 +34,8 @@ const MAX_THREADS: usize = 4 * MAX_SERVERS;
 const NAME: &str = "zk-probe";
 
 /// How a server is asked by TLS: by its host, over a connection, until a deadline. Returns the answer, and
-/// whether the server has closed the connection; or why there was no handshake, as far as that is known. Absent
-/// where the client library has options of its own, or none.
+/// whether the server has closed the connection; or why there was no handshake, as far as that is known.
+/// There is none if the client library has its own TLS options, or uses no TLS.
 pub(super) type Handshake =
     Arc<dyn Fn(&str, TcpStream, Instant) -> Result<Answer, Option<Cause>> + Send + Sync>;
 type Answer = (Vec<u8>, bool);
@@ -61,7 +61,7 @@ impl Drop for Counted {
     }
 }
 
-/// Asks the servers near the end of a connect timeout that begins now. Returns what is wrong with each.
+/// Asks the servers near the end of a connect timeout that begins now. Returns the problem of each.
 pub(super) async fn ask_before(
     timeout: Duration,
     servers: &Servers,
@@ -81,8 +81,8 @@ pub(super) async fn ask_before(
             // The receiver is gone if the lookup of the name took too long.
             let _ = sender.send((index, answer));
         };
-        // Not `spawn_blocking`: a runtime waits for such threads when it shuts down, and panics if it can
-        // start no more.
+        // `spawn_blocking` would not do: a runtime waits for such threads when it shuts down, and panics if
+        // it can start no more.
         if let Err(error) = background::run_blocking(NAME, asking) {
             log::debug!(%error, "no thread could be started to ask a server");
         }
@@ -224,7 +224,7 @@ fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
     (answer, false)
 }
 
-/// Returns what the answer to the request says about a server. Pure.
+/// Returns the meaning of the answer to the request for a server. Pure.
 fn judge(answer: &[u8], ended: bool, tls: bool) -> (ServerFailureKind, Option<String>) {
     // A TLS record: an alert or a handshake, of version 3.x.
     let speaks_tls = matches!(answer, [0x15 | 0x16, 3, ..]);

@@ -138,7 +138,8 @@ impl RetryPolicy {
 
     /// Returns a policy of further tries without end, with the same `pause` before each.
     ///
-    /// A call with a deadline still ends by it; one without (`lock()`) waits for a server for ever.
+    /// A call with a deadline still ends by it; a call without one (`lock()`) waits for a server
+    /// indefinitely.
     ///
     /// # Examples
     /// ```
@@ -202,8 +203,8 @@ pub(crate) fn clean_up_pause(failures: u32) -> Duration {
     Duration::from_millis(10).saturating_mul(1 << failures.min(7)).min(Duration::from_secs(1))
 }
 
-/// Returns the pause before another try of what others have come before so many times: random, up to a bound that
-/// doubles from 2 ms to 1 s, so that they come apart.
+/// Returns the pause before another try of a request that others have preceded so many times: random, up to a
+/// bound that doubles from 2 ms to 1 s, so that they come apart.
 pub(crate) fn contended_pause(tries: u32) -> Duration {
     Duration::from_millis(1 + random() % (1 << tries.min(10)))
 }

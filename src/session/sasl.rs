@@ -1,4 +1,4 @@
-//! What of user names and passwords the client library cannot send.
+//! Checks for user names and passwords that the client library cannot send.
 
 /// Checks the user and the password of SASL DIGEST-MD5. The error says what is wrong, and shows neither.
 pub(super) fn check(user: &str, password: &str) -> Result<(), String> {
@@ -12,7 +12,7 @@ pub(super) fn check(user: &str, password: &str) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    // RFC 2831 hashes what fits into Latin-1 as Latin-1, and the library all as UTF-8.
+    // RFC 2831 hashes text that fits into Latin-1 as Latin-1, but the library hashes all text as UTF-8.
     for (what, text) in [("user", user), ("password", password)] {
         if !text.is_ascii() && text.chars().all(|c| c <= '\u{ff}') {
             return Err(format!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::shown::Quoted;
 
-/// What the client library's pauses are multiples of: the pause before the n-th try of a pass is n halves of it, and
+/// The unit of the client library's pauses: the pause before the n-th try of a pass is n halves of it, and
 /// that before the first pass but one is as many as there are addresses, up to ten.
 const PAUSE_UNIT: Duration = Duration::from_millis(100);
 
@@ -157,8 +157,8 @@ impl Servers {
     }
 }
 
-/// Returns how many addresses the list of servers has to have: with n of them the pause is n units, and the pass after
-/// it takes n²/4 units.
+/// Returns how many addresses the list of servers needs: with n of them the pause is n units, and the pass
+/// after it takes n²/4 units.
 fn addresses_per_pass(session_timeout: Duration) -> usize {
     let units = session_timeout.as_millis() / PAUSE_UNIT.as_millis();
     let n = (units / 2).min(units.saturating_mul(4).isqrt()).clamp(1, MAX_ADDRESSES);

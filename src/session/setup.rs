@@ -87,7 +87,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Returns whether the servers are told who the client is, other than by a connector of the user's.
+    /// Returns whether the client authenticates to the servers, other than by a connector of the user.
     fn has_credentials(&self) -> bool {
         // The servers' X509AuthenticationProvider takes the name in it.
         #[cfg(feature = "tls")]
@@ -167,7 +167,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         |reason| ConnectError::InvalidName { name: setup.name.clone().unwrap_or_default(), reason };
     let process = Process::new(&host(), setup.name.as_deref()).map_err(unusable)?;
     let has_credentials = match setup.has_credentials() {
-        // It may have credentials of its own.
+        // The connector may have its own credentials.
         false if setup.connector.is_some() => None,
         has => Some(has),
     };
@@ -179,7 +179,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         servers,
         connector,
         handshake,
-        // On the wire it is a number of milliseconds in 32 bits.
+        // The wire format has a number of milliseconds in 32 bits.
         setup.session_timeout.clamp(Duration::from_millis(1), Duration::from_millis(i32::MAX as u64)),
         setup.connect_timeout,
         setup.retry,
@@ -191,7 +191,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
     let (cleanup, queue) = Cleanup::new();
     let margin = setup.margin;
     let (supervised, cleaned) = (Arc::clone(&shared), cleanup.clone());
-    // A thread of its own, as Java's client has: a blocked executor must not lose the lock
+    // The session has a separate thread, as in Java's client: a blocked executor must not lose the lock
     // (docs/protocol.md#session-thread).
     let run = async move {
         let first = match connected {
@@ -204,7 +204,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
                 };
                 match dialled {
                     Ok(handle) => {
-                        // Before the caller is told, since it may need the session at once.
+                        // This comes before the caller is notified, since it may need the session at once.
                         let session = Session::new(1, handle, margin);
                         supervised.begin(&session);
                         // If the caller has left, the core has been dropped, and the supervisor closes the

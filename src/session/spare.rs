@@ -1,4 +1,4 @@
-//! Heartbeats by a connection of their own, while the session has none.
+//! Heartbeats by a separate connection, while the session has none.
 //!
 //! After each pass over its servers `zookeeper-client` pauses, for up to many seconds, and nothing wakes it when a
 //! server is back. The lease does not wait for that: while locks are held and their renewal is overdue, each server
@@ -29,11 +29,12 @@ pub(super) struct Spare {
     servers: Vec<Address>,
     info: zk::SessionInfo,
     tries: SpareTries,
-    /// How long the client library is left alone after a try that may have interrupted one of its own.
+    /// How long the client library is left alone after a try that may have interrupted one of the library's
+    /// tries.
     rest: Duration,
 }
 
-/// What came of a try.
+/// The outcome of a try.
 enum Tried {
     NotConnected,
     /// The server accepts connections, and has not taken the session up in time.
@@ -53,7 +54,7 @@ impl Spare {
         server_timeout: Duration,
     ) -> Option<Self> {
         let info = session.handle()?.session().clone();
-        // Detached: its end must not be the session's.
+        // The connection is detached: its end must not end the session.
         let connector = connector.with_session(info.clone()).with_detached().with_fail_eagerly();
         let tries = session.lease().spare_tries();
         // Its pause before the next try of a pass, and that try.
@@ -74,7 +75,7 @@ impl Spare {
         let connected = self.connector.clone().connect(&server.given);
         match tokio::time::timeout(self.tries.limit, connected).await {
             Ok(Ok(handle)) if handle.session_id() == self.info.id() => {
-                // The client library ends it when the server is silent for too long.
+                // The client library ends the connection when the server is silent for too long.
                 beat(&Line { session, spare: Some(&handle) }).await;
                 log::debug!(
                     session = session.number(),
@@ -99,7 +100,7 @@ impl Spare {
 pub(super) async fn run(session: Arc<Session>, spare: Spare) {
     let Some(mut states) = session.states() else { return };
     let spare = Arc::new(spare);
-    // So that not all clients begin with the same server when it is back.
+    // This spreads clients, so that not all begin with the same server when it is back.
     let mut first = usize::try_from(session.session_id().unsigned_abs()).unwrap_or_default();
     let mut pause = spare.tries.pause;
     loop {
@@ -136,13 +137,13 @@ async fn round(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Trie
             // The receiver is gone if the client is.
             let _ = done.send(spare.try_one(&session, server).await);
         };
-        // With a runtime of its own, whose end is the end of what the client library has spawned in it: that would go
-        // on and reconnect, and take the session away from its other connection later.
+        // The try has a separate runtime, whose end also ends the tasks that the client library has spawned
+        // in it: they would continue, reconnect, and take the session away from its other connection later.
         if let Err(error) = background::start(NAME, trying) {
             log::debug!(%error, "no thread could be started for a spare connection");
             return failed;
         }
-        // An error: it has panicked, in what the client library logs.
+        // An error means that it has panicked, in a log line of the client library.
         match tried.await {
             Ok(Tried::NotConnected) | Err(_) => {}
             Ok(Tried::NotTakenUp) => failed = Tried::NotTakenUp,

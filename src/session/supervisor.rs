@@ -103,7 +103,7 @@ impl fmt::Display for ConnectionState {
     }
 }
 
-/// What the supervisor shares with its client.
+/// The state that the supervisor shares with its client.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) phase: watch::Sender<Phase>,
@@ -160,7 +160,7 @@ impl Shared {
             "session established"
         );
         self.know(id);
-        // First, so that a task that is told that the client is connected finds its session.
+        // This comes first, so that a task that is notified that the client is connected finds its session.
         self.phase.send_replace(Phase::Live(Arc::clone(session)));
         self.tell_state(ConnectionState::Connected);
     }
@@ -173,7 +173,7 @@ impl Shared {
         });
     }
 
-    /// Has calls end: those that wait for a session, and those to come.
+    /// Makes calls end, both the ones that wait for a session and later ones.
     fn refuse(&self, closing: CloseReason) {
         self.phase.send_replace(Phase::Closed(closing));
     }
@@ -249,12 +249,13 @@ async fn run(
             // The heartbeat ends with the session, so how the session ended is asked first.
             biased;
             end = watch_session(&shared, &session, connections) => end,
-            // Otherwise it has panicked (in what the client library logs): without a heartbeat no lease is renewed.
+            // Otherwise it has panicked (in a log line of the client library): without a heartbeat no lease
+            // is renewed.
             _ = &mut heartbeat => {
                 session.end(LostReason::LeaseExpired);
                 SessionEnd::Unattended
             }
-            // Also if the stop came before this session: `wait_for` looks at the value first.
+            // This also notices a stop that came before this session: `wait_for` looks at the value first.
             _ = stop.wait_for(|stop| *stop) => SessionEnd::Stopped,
         };
         match end {
@@ -264,7 +265,7 @@ async fn run(
                 return shared.close(CloseReason::Closed, confirmed);
             }
             SessionEnd::AuthFailed => {
-                // So that releases under way return; the servers keep the nodes until the session expires.
+                // This lets releases under way return; the servers keep the nodes until the session expires.
                 settle_down(&cleanup, &session).await;
                 return shared.close(CloseReason::AuthFailed, false);
             }
@@ -322,7 +323,8 @@ async fn watch_session(shared: &Shared, session: &Session, mut connections: Conn
     loop {
         // The clock is read first: a renewal that comes between the two is not taken for an old one.
         let (now, last_renewal) = (clock::now(), session.lease().last_renewal());
-        // Also on a connect: states are merged, so that the disconnect before it may not have been seen.
+        // This is also done on a connect: states are merged, so that the disconnect before it may not have
+        // been seen.
         connections.disconnected(now, last_renewal, session.is_wanted());
         if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
             let id = session.session_id();
@@ -392,7 +394,7 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Opti
             Err(error) => error,
         };
         *rounds += 1;
-        // What is wrong with the client's own options does not change.
+        // An error in the client's own options is permanent.
         let goes_on = error.is_retryable();
         if goes_on {
             log::warn!(%error, "no session yet; it is asked for again");
@@ -423,7 +425,7 @@ async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, diale
     dialer.all_ended(session.timeout()).await
 }
 
-/// Waits until the attempts and the cleanup of a session that has ended have told their callers.
+/// Waits until the attempts and the cleanup of a session that has ended have notified their callers.
 async fn settle_down(cleanup: &Cleanup, session: &Session) {
     let settled = async {
         // An error is impossible: the senders live in `session` and `cleanup`.

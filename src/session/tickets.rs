@@ -8,7 +8,7 @@ use tokio::sync::watch;
 /// The outstanding work of cleanup, by the number of the attempt that it comes from.
 ///
 /// An attempt gets its number when it begins, and everything that it leaves to cleanup keeps that number,
-/// whatever tasks it passes through. So a flush knows by the numbers what began before it.
+/// whatever tasks it passes through. So a flush knows by the numbers which work began before it.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     /// The number of the next attempt.

@@ -1,5 +1,5 @@
-//! TLS: what the client library is given, and a handshake of our own, which tells why there is none: the library
-//! does not report what became of its tries (docs/protocol.md#connect-errors).
+//! TLS: the options for the client library, and our own handshake, which explains a failed one: the library
+//! does not report the outcome of its tries (docs/protocol.md#connect-errors).
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,7 +23,7 @@ use crate::session::probe::{Handshake, MAX_ANSWER_BYTES, left};
 use crate::tls::{Certificates, PrivateKey, TlsOptions};
 
 /// Reads the user's options. Returns those of the client library, and how a server is asked by TLS. The error
-/// says which option cannot be used, and nothing of what is in it.
+/// says which option cannot be used, but not its contents.
 pub(super) fn prepare(options: &TlsOptions) -> Result<(zk::TlsOptions, Handshake), String> {
     if options.cas.is_empty() {
         return Err(
@@ -224,12 +224,13 @@ fn tls_error(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// Returns what an error says about a server; `None` if not even that it speaks TLS.
+/// Returns the meaning of an error for a server; `None` if the error does not even show that the server
+/// speaks TLS.
 fn judge(error: &io::Error, has_identity: bool) -> Option<(Kind, Option<String>)> {
     let error = tls_error(error)?;
     Some(match error {
         Error::InvalidMessage(_) => return None,
-        // The signature is bad if there is a CA of that name, with another key: it has been made anew.
+        // The signature is bad if there is a CA of that name, with another key: the CA was re-created.
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             (Kind::UntrustedCertificate, None)
         }

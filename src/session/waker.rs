@@ -16,8 +16,8 @@ use crate::session::background::here;
 /// A waker is code of the executor, and may panic. In the middle of such a list the panic would unwind the
 /// task that wakes the list, perhaps the supervisor, whose drop wakes the rest and may meet another such
 /// waker: a panic within a panic aborts the process. Catching it in that task is not enough, since the wakers
-/// behind it in the list would be lost. So the waker in the list is one of ours, which catches the panic of
-/// the one that it calls.
+/// behind it in the list would be lost. So the waker in the list is one of ours, which catches a panic of the
+/// caller's waker.
 pub(crate) async fn contain<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     // The waker of the last poll, and ours for it.

@@ -17,7 +17,7 @@ use zookeeper_client as zk;
 /// leaves room for watches that have fired or been dropped but that the library still keeps.
 const MAX_BYTES: usize = 120 * 1024;
 
-/// What a watch is for.
+/// The purpose of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchUse {
     /// To wait for a predecessor. Without it an attempt cannot wait.
@@ -27,8 +27,8 @@ pub(crate) enum WatchUse {
     /// To notice that a lock's directory is removed. Limited to a quarter of the bytes, since an attempt can
     /// list instead.
     Directory,
-    /// To notice what becomes of a node that is to be there, or of a group's members. Limited to half of the
-    /// bytes, since it can be polled instead.
+    /// To notice changes of a persistent node, or of a group's members. Limited to half of the bytes, since
+    /// it can be polled instead.
     Node,
     /// To notice others that want a lock whose node is kept. Limited to half of the bytes, since it need not be kept.
     Sticky,

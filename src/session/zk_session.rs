@@ -2,7 +2,7 @@
 //!
 //! A session cannot be revived: when it ends, the servers delete its nodes, and the locks held by them are
 //! lost. Everything that belongs to a session is therefore kept in its [`Session`], and nothing of an earlier
-//! session is used in a later one: CURATOR-498 and CURATOR-604 are what happens otherwise
+//! session is used in a later one: CURATOR-498 and CURATOR-604 show what happens otherwise
 //! (docs/protocol.md#one-session).
 
 use std::collections::HashSet;
@@ -147,7 +147,7 @@ impl Session {
         self.request_by(self.handle(), work).await
     }
 
-    /// Like [`request`](Self::request), by this handle of the session, which may have a connection of its own.
+    /// Like [`request`](Self::request), by this handle of the session, which may have a separate connection.
     pub(super) async fn request_by<F: Future>(
         &self,
         handle: Option<zk::Client>,
@@ -191,7 +191,7 @@ impl Session {
     /// Ends the session and drops its handle, which closes it at the servers. Requests under way are abandoned. The
     /// first reason counts.
     pub(crate) fn end(&self, reason: LostReason) {
-        // The guards are told before the drop of the last clone of the handle can close the session.
+        // The guards are notified before the drop of the last clone of the handle can close the session.
         self.tell_end(reason);
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(handle);
@@ -211,8 +211,8 @@ impl Session {
         self.expired_by_servers.load(Ordering::Relaxed)
     }
 
-    /// Returns whether this session owns a node of its own that was found; ends the session if it does not
-    /// (docs/protocol.md#owner-check).
+    /// Returns whether this session owns a node of this client that was found; ends the session if it does
+    /// not (docs/protocol.md#owner-check).
     pub(crate) fn owns(&self, stat: &zk::Stat) -> bool {
         let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id();
         if !owns {
@@ -224,7 +224,8 @@ impl Session {
     /// Tells guards, waiters and requests that the session ends.
     fn tell_end(&self, reason: LostReason) {
         if self.end_reason().is_none() {
-            // First, so that no task that is told of the end finds a guard that still reports `Held`.
+            // This comes first: a task that is notified of the end must find no guard that still reports
+            // `Held`.
             for lock in self.holds.active() {
                 lock.on(HoldEvent::SessionEnding(reason));
             }
@@ -270,7 +271,7 @@ impl Session {
         }
     }
 
-    /// Notes that the end of the session is requested, so that the loss of its locks is no warning.
+    /// Records that the end of the session is requested, so that the loss of its locks is no warning.
     pub(crate) fn expect_end(&self) {
         self.end_expected.store(true, Ordering::Relaxed);
     }
@@ -307,8 +308,8 @@ impl Session {
         self.lease.tell();
         if self.lease.state() == LeaseState::Expired {
             for lock in self.holds.active() {
-                // Checked again for each lock, after it was registered: one that was granted by a renewal of
-                // this very moment is not lost.
+                // This is checked again for each lock, after its registration: a lock that was granted by a
+                // renewal of this very moment is not lost.
                 if self.lease.state() == LeaseState::Expired {
                     lock.on(HoldEvent::LeaseExpired { until: self.lease.kept_until() });
                 }
@@ -389,7 +390,7 @@ impl Session {
         self.nodes.adopt(path, owner);
     }
 
-    /// Notes that a node of this client, if it exists, is to be deleted.
+    /// Records that a node of this client, if it exists, is to be deleted.
     pub(crate) fn leave(&self, path: String) {
         self.nodes.leave(path);
     }
@@ -404,7 +405,7 @@ impl Session {
         self.nodes.leaving_of(directory, children)
     }
 
-    /// Notes that the servers refuse to delete a node of this client, if it exists.
+    /// Records that the servers refuse to delete a node of this client, if it exists.
     pub(crate) fn refused(&self, directory: &LockPath, name: &str) {
         self.nodes.refused(directory, name);
     }
@@ -424,17 +425,17 @@ impl Session {
         self.nodes.until_gone(path).await;
     }
 
-    /// Notes that the deletion of a node of this client was sent.
+    /// Records that the deletion of a node of this client was sent.
     pub(crate) fn deletion_sent(&self, path: &str) {
         self.nodes.deletion_sent(path);
     }
 
-    /// Notes that a node of this client is gone; another process may have deleted it.
+    /// Records that a node of this client is gone; another process may have deleted it.
     pub(crate) fn disown(&self, path: &str) {
         self.disown_as(path, Gone::Unclear);
     }
 
-    /// Notes that a node of this client is gone, and how.
+    /// Records that a node of this client is gone, and how.
     pub(crate) fn disown_as(&self, path: &str, how: Gone<'_>) {
         self.nodes.gone(path, how);
     }
@@ -465,7 +466,7 @@ impl Leased for Session {
     }
 
     fn is_watched(&self) -> bool {
-        // The end of the session has told its locks, and a lock that is registered later finds it out by
+        // The end of the session has notified its locks, and a lock that is registered later notices it by
         // itself. The guards may be kept for long after that.
         self.has_active_holds() && self.end_reason().is_none()
     }

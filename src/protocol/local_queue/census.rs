@@ -7,8 +7,7 @@ use crate::protocol::node_name::Kind;
 pub(crate) struct Census {
     /// The places of attempts and holds.
     pub(super) live: Count,
-    /// The live places in the way of a reader: those of writers, and of readers that wait for a writer
-    /// themselves.
+    /// The live places ahead of a reader: those of writers, and of readers that wait for a writer themselves.
     pub(super) blocking: Count,
     /// How many places are taken.
     pub(super) taken: usize,
@@ -45,7 +44,7 @@ impl Count {
 }
 
 impl Census {
-    /// Returns the live places in the way of an attempt of this kind.
+    /// Returns the live places ahead of an attempt of this kind.
     pub(crate) fn in_the_way(&self, kind: Kind) -> Count {
         match kind {
             Kind::Exclusive => self.live,

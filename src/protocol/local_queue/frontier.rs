@@ -1,4 +1,4 @@
-//! What is known to be gone from the front of a lock's queue, so that a new node is first without a list
+//! Knows which nodes are gone from the front of a lock's queue, so that a new node is first without a list
 //! (docs/protocol.md#succession). Pure.
 //!
 //! ZooKeeper numbers the children of a directory by its count of creates, of children of any kind. If all that
@@ -7,10 +7,10 @@
 //! counted like any other.
 //!
 //! # Invariants
-//! 1. What is known of a directory is not used after it was removed and made again, which begins the numbers
-//!    anew. It is known by a node of this session, and is used only while the directory is watched, and only if
-//!    the watched one was created before that node.
-//! 2. What is known stays true: a node that is gone does not come back, and a number is given once.
+//! 1. Knowledge of a directory is not used after the directory was removed and created again, which restarts
+//!    the numbers. It is known by a node of this session, and is used only while the directory is watched,
+//!    and only if the watched one was created before that node.
+//! 2. Knowledge stays true: a node that is gone does not come back, and a number is given once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) struct Numbered {
     pub(crate) czxid: i64,
 }
 
-/// What one session knows of one directory.
+/// The knowledge of one session of one directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Frontier {
     /// No contender is left of the creates up to here.
@@ -101,22 +101,22 @@ impl Frontier {
         if !is_first {
             self.free_grants = 0;
         } else if node.kind == Kind::Shared {
-            // At once: the next reader's reply may be judged before this one is granted the lock.
+            // This is set at once: the next reader's reply may be judged before this one is granted the lock.
             self.no_writer = Some(Known { through: node.sequence, since: node.czxid });
         }
         is_first
     }
 
-    /// Notes that a node of this session is first in the queue, by whatever proof, and holds the lock. `free` is
-    /// whether it has not waited for others.
+    /// Records that a node of this session is first in the queue, by whatever proof, and holds the lock.
+    /// `free` is whether it has not waited for others.
     ///
     /// Returns whether the directory is worth a watch.
     pub(crate) fn granted(&mut self, name: &str, node: Numbered, free: bool) -> bool {
         let (since, sequence) = (node.czxid, node.sequence);
-        // Not expected: where numbers have wrapped, nothing is granted.
+        // This is not expected: if numbers have wrapped, nothing is granted.
         let Some(before) = sequence.checked_sub(1).filter(|_| sequence >= 0) else { return false };
         let known = if node.kind == Kind::Exclusive { self.no_contender } else { self.no_writer };
-        // The end of the one before may be told late.
+        // The notification of the previous node's end may be late.
         let follows = known.is_some_and(|known| known.through >= before)
             || self.holders.values().any(|holder| holder.node.sequence == before);
         self.free_grants = match (free, follows) {
@@ -125,7 +125,7 @@ impl Frontier {
             (true, false) => 1,
             (false, _) => 0,
         };
-        // A node that is older is most likely one of an earlier incarnation, told late.
+        // An older node most likely belongs to an earlier incarnation, and its notification is late.
         let is_newer = |known: Option<Known>| known.is_none_or(|known| known.since < since);
         match node.kind {
             Kind::Exclusive => {
@@ -143,14 +143,14 @@ impl Frontier {
         self.is_quiet()
     }
 
-    /// Notes that the deletion of a node of this session was sent.
+    /// Records that the deletion of a node of this session was sent.
     pub(crate) fn leaves(&mut self, name: &str) {
         if let Some(holder) = self.holders.get_mut(name) {
             holder.leaving = true;
         }
     }
 
-    /// Notes that a node of this session is gone, or that its deletion is refused.
+    /// Records that a node of this session is gone, or that its deletion is refused.
     pub(crate) fn gone(&mut self, name: &str, how: Gone<'_>) {
         let holder = self.holders.remove(name);
         match (how, holder) {

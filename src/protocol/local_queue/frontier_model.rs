@@ -1,11 +1,12 @@
 //! A model checker for grants by the next number: every interleaving of two clients at one directory, which may
 //! be removed and made again whenever it is empty, with a few faults at any point.
 //!
-//! What a client knows is the real [`Frontier`]; the servers, the connection and the watch are modelled here. The
-//! nodes of a client may overlap. A client's requests are carried out in order, and it handles events and answers
-//! in the order in which the servers sent them, each as late as it likes. In every state that can be reached,
-//! checks that no contender holds the lock beside a writer, and at each grant without a list that no node is before
-//! the new one for which it would have to wait (docs/protocol.md#succession, docs/protocol.md#directory-watch).
+//! The knowledge of a client is the real [`Frontier`]; the servers, the connection and the watch are modelled
+//! here. The nodes of a client may overlap. A client's requests are carried out in order, and it handles
+//! events and answers in the order in which the servers sent them, each as late as it likes. In every state
+//! that can be reached, checks that no contender holds the lock together with a writer, and at each grant
+//! without a list that no node that would block the new one is before it (docs/protocol.md#succession,
+//! docs/protocol.md#directory-watch).
 
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use super::frontier::{Frontier, Numbered};
 use super::nodes::Gone;
 use crate::protocol::node_name::Kind;
 
-/// What is wrong with the rule, to show that the model finds it.
+/// A defect in the rule, to show that the model finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     None,
@@ -89,7 +90,7 @@ struct State {
     zxid: i64,
     nodes: Vec<Node>,
     clients: [Client; 2],
-    /// What is left to happen: nodes of each client, removals of the directory, faults.
+    /// The events that can still happen: nodes of each client, removals of the directory, faults.
     left: [u8; 2],
     removals: u8,
     faults: u8,
@@ -105,7 +106,7 @@ impl State {
         Numbered { kind, sequence, czxid }
     }
 
-    /// Returns whether a node exists that this one has to wait for.
+    /// Returns whether a node exists that this one must wait for.
     fn has_to_wait(&self, i: usize) -> bool {
         let own = &self.nodes[i];
         self.nodes.iter().enumerate().any(|(other, node)| {
@@ -151,7 +152,7 @@ impl State {
         true
     }
 
-    /// A client handles what the servers have sent next.
+    /// A client handles the next message of the servers.
     fn handle(&mut self, c: usize, mistake: Mistake) -> bool {
         let Some(reply) = self.clients[c].replies.pop_front() else { return false };
         match reply {
@@ -186,8 +187,8 @@ impl State {
         true
     }
 
-    /// The connection of a client breaks. What was not carried out is repeated, and what was not handled is lost:
-    /// the node of a create is found by a list, and a deletion is unclear.
+    /// The connection of a client breaks. Requests that were not carried out are repeated, and answers that
+    /// were not handled are lost: the node of a create is found by a list, and a deletion is unclear.
     fn interrupt(&mut self, c: usize, mistake: Mistake) {
         let client = &mut self.clients[c];
         client.requests.retain(|request| *request != Request::Watch);
@@ -198,7 +199,7 @@ impl State {
                 Reply::Watches(_) | Reply::Fired => {}
             }
         }
-        // Not every server sets the watch again, or tells what has happened meanwhile.
+        // Not every server sets the watch again, or reports earlier events.
         client.watched = false;
         if mistake != Mistake::InterruptionIgnored {
             client.watch = None;
@@ -331,7 +332,7 @@ impl State {
         all
     }
 
-    /// Makes states equal that differ only in what can have no effect any more.
+    /// Makes states equal that differ only in parts without any further effect.
     fn reduce(&mut self) {
         for node in &mut self.nodes {
             if node.stage == Stage::Lists && !node.exists {
@@ -345,7 +346,7 @@ impl State {
         for (c, client) in self.clients.iter_mut().enumerate() {
             let creates = |node: &Node| node.client == c && node.stage == Stage::Creating;
             if self.left[c] == 0 && !self.nodes.iter().any(creates) {
-                // What it knows is asked for when a create is answered.
+                // Its knowledge is used when a create is answered.
                 client.requests.retain(|request| *request != Request::Watch);
                 client.replies.retain(|reply| !matches!(reply, Reply::Watches(_) | Reply::Fired));
                 (client.frontier, client.watch, client.watched) = (Frontier::default(), None, false);
@@ -439,7 +440,7 @@ fn readers_and_writers_with_a_fault_at_any_point() {
     assert!(explore(&BOTH, [2, 1], 1, 1, Mistake::None) > 100_000);
 }
 
-/// What the model shows is worth something only if it would find these.
+/// The model proves something only if it would find these defects.
 // Shows: succession, directory-watch
 #[test]
 fn each_mistake_is_found() {

@@ -23,7 +23,7 @@
 //! 2. No more places are taken than the limit allows. A place is freed once, and goes to the attempt that has
 //!    waited longest. No attempt waits while a place is free.
 //! 3. In a session, an attempt creates after the attempts with lower numbers that have asked to create in it
-//!    or in an earlier session, except for those that have stepped aside or left.
+//!    or in an earlier session, except for attempts that have stepped aside or left.
 //! 4. A list is for the attempts that asked before it was sent, and for no others. One list is under way at a
 //!    time.
 //! 5. Nodes, turns and lists belong to one session. A newer session clears them, and calls for an older one
@@ -96,12 +96,12 @@ pub(crate) struct Newcomer {
     pub(crate) wish: Wish,
 }
 
-/// What an attempt does if it finds no place.
+/// The reaction of an attempt that finds no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// It waits for one.
     Join,
-    /// It is a try: it waits until live contenders are in its way, other than those that it knows already
+    /// It is a try: it waits until live contenders are ahead of it, other than the ones that it knows already
     /// ([`Count::ever`]).
     Ask { known: Option<u64> },
 }
@@ -126,7 +126,7 @@ struct Places {
     max: usize,
     census: Census,
     waiting: BTreeSet<u64>,
-    /// The tries among them that have not been told what is in their way.
+    /// The tries among them that have not been notified which contenders are ahead.
     asking: BTreeSet<u64>,
 }
 
@@ -170,7 +170,7 @@ struct Lists<L> {
 pub(crate) struct ListAsked {
     /// The question, for [`LocalQueue::forget_list`].
     pub(crate) question: u64,
-    /// Whether the caller has to start sending lists, until [`LocalQueue::next_list`] has none to send.
+    /// Whether the caller must start to send lists, until [`LocalQueue::next_list`] has none to send.
     pub(crate) start: bool,
 }
 
@@ -380,8 +380,8 @@ impl<W, L> LocalQueue<W, L> {
         false
     }
 
-    /// Notes that an attempt with a place goes on for one that had its node in the queue before: those that
-    /// arrived later wait for it to create, also if they ask first.
+    /// Records that an attempt with a place continues an earlier attempt whose node was in the queue: later
+    /// arrivals wait for it to create, even if they ask first.
     pub(crate) fn claim_turn(&mut self, number: u64) {
         let Some(attempt) = self.attempts.get_mut(&number) else { return };
         if let (Turn::None, PlaceState::Has(_)) = (&attempt.turn, &attempt.place) {
@@ -390,15 +390,15 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Notes that an attempt has sent its create.
+    /// Records that an attempt has sent its create.
     pub(crate) fn create_sent(&mut self, number: u64, session: u64) {
         if session == self.session {
             self.pass(number);
         }
     }
 
-    /// Notes that the create of an attempt failed because the directory is missing: the attempts that have
-    /// not sent theirs wait until it has tried again, or steps aside.
+    /// Records that the create of an attempt failed because the directory is missing: attempts that have not
+    /// sent theirs wait until it has tried again, or steps aside.
     pub(crate) fn directory_missing(&mut self, number: u64, session: u64) {
         if session != self.session {
             return;
@@ -417,7 +417,7 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Notes that an attempt no longer contends. Its orphans keep the place.
+    /// Removes an attempt that no longer contends. Its orphans keep the place.
     pub(crate) fn leave(&mut self, number: u64) {
         self.pass(number);
         if let Some(attempt) = self.attempts.get_mut(&number) {
@@ -480,7 +480,7 @@ impl<W, L> LocalQueue<W, L> {
         Some(ListAsked { question, start: !std::mem::replace(&mut self.lists.running, true) })
     }
 
-    /// Notes that an attempt no longer waits for its list.
+    /// Records that an attempt no longer waits for its list.
     pub(crate) fn forget_list(&mut self, question: u64) {
         self.told.no_list.extend(self.lists.waiting.remove(&question));
     }
@@ -494,7 +494,7 @@ impl<W, L> LocalQueue<W, L> {
         self.lists.running.then(|| std::mem::take(&mut self.lists.waiting).into_values().collect())
     }
 
-    /// Notes that the task that sends the lists has ended before it was done.
+    /// Records that the task that sends the lists has ended before it was done.
     pub(crate) fn stop_lists(&mut self, session: u64) {
         if session == self.session {
             self.lists.running = false;
@@ -547,7 +547,7 @@ impl<W, L> LocalQueue<W, L> {
         if session == self.session { self.nodes.ahead(name) } else { 0 }
     }
 
-    /// Returns whether a live contender is known to be in the way of the node behind the node `name`: `name`
+    /// Returns whether a live contender is known to be ahead of the node behind the node `name`: `name`
     /// itself, or a node that it waits for. `leaving` returns whether a node of the session is being deleted.
     pub(crate) fn is_live(&self, session: u64, name: &str, leaving: &dyn Fn(&str) -> bool) -> bool {
         session == self.session && self.nodes.is_live(name, leaving)
@@ -564,7 +564,7 @@ impl<W, L> LocalQueue<W, L> {
         self.nodes.wait(own, before, wake)
     }
 
-    /// Notes that the attempt with the node `own` watches a node of another session.
+    /// Records that the attempt with the node `own` watches a node of another session.
     pub(crate) fn watch(&mut self, session: u64, own: &str, predecessor: &str) {
         self.stop_waiting(session, own);
         if session == self.session {
@@ -572,7 +572,8 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Notes that the attempt with the node `own` waits for no node: it lists the directory, or has the lock.
+    /// Records that the attempt with the node `own` waits for no node: it lists the directory, or has the
+    /// lock.
     pub(crate) fn stop_waiting(&mut self, session: u64, own: &str) {
         if session == self.session {
             let wake = self.nodes.stop_waiting(own);
@@ -593,7 +594,7 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Notes that the deletion of a node was sent.
+    /// Records that the deletion of a node was sent.
     pub(crate) fn leaves(&mut self, session: u64, name: &str) {
         if session == self.session {
             self.frontier.leaves(name);
@@ -612,14 +613,14 @@ impl<W, L> LocalQueue<W, L> {
         session == self.session && self.frontier.is_first(node, directory)
     }
 
-    /// Notes that a node of the session is first, and holds the lock. `free` is whether it has not waited for
-    /// others. Returns whether the directory is worth a watch.
+    /// Records that a node of the session is first, and holds the lock. `free` is whether it has not waited
+    /// for others. Returns whether the directory is worth a watch.
     pub(crate) fn granted(&mut self, session: u64, name: &str, node: Numbered, free: bool) -> bool {
         self.enter_if_current(session) && self.frontier.granted(name, node, free)
     }
 
-    /// Returns whether nothing is left in this session. What is known of an older one goes when an attempt begins
-    /// in a newer one.
+    /// Returns whether nothing is left in this session. Knowledge of an older session is dropped when an
+    /// attempt begins in a newer one.
     #[cfg(test)]
     pub(crate) fn is_empty(&self, session: u64) -> bool {
         let lists = !self.lists.running && self.lists.waiting.is_empty();

@@ -7,16 +7,16 @@ use super::census::Count;
 pub(crate) enum Notice {
     /// It has a place.
     Place,
-    /// This many live contenders are in the way of a try.
+    /// This many live contenders are ahead of a try.
     Busy(Count),
-    /// It may be its turn to create: it has to ask again.
+    /// It may be its turn to create: it must ask again.
     Turn,
     /// The lock is handed over: one transaction has deleted the holder's node while the attempt's node
     /// existed.
     HandedOver,
     /// The node that it waited for is gone, and has waited for this node of another session.
     Watch { predecessor: String },
-    /// It has to list the directory.
+    /// It must list the directory.
     Look,
 }
 

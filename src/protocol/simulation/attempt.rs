@@ -61,7 +61,7 @@ impl World<'_> {
         };
         let limit = self.clients[self.callers[i].client].places[&number].2;
         let question = self.question();
-        // Before the answer, which may be on its way at once.
+        // This is set before the answer, which may be on its way at once.
         self.callers[i].doing = Doing::ForPlace(question);
         let newcomer = Newcomer { number, limit, kind, again, wish };
         match self.queue(self.callers[i].client, |queue, _| queue.arrive(newcomer, (i, question))) {
@@ -79,7 +79,7 @@ impl World<'_> {
         }
     }
 
-    /// Live contenders are in the way of a try; a reader checks that at the servers.
+    /// Live contenders are ahead of a try; a reader checks that at the servers.
     pub(super) fn busy(&mut self, i: usize, ever: u64) {
         let kind = self.callers[i].kind;
         let writer = match self.directory.list() {
@@ -106,7 +106,7 @@ impl World<'_> {
         self.let_go(self.callers[i].client, number);
     }
 
-    /// The caller leaves, or is told that it does not get the lock.
+    /// The caller leaves, or gets the answer that it does not get the lock.
     pub(super) fn give_up(&mut self, i: usize, orphans: Orphans) {
         self.clean(i, orphans);
         self.end(i);
@@ -156,7 +156,7 @@ impl World<'_> {
                 if self.converts_next(i) {
                     self.convert(i, name);
                 } else {
-                    // Not if it was lost, or if the outcome of a write is unknown.
+                    // The lock is not handed over if it was lost, or if the outcome of a write is unknown.
                     let hand_over = self.in_memory() && !self.choices.chance(36);
                     self.release(i, name, hand_over);
                 }
@@ -227,7 +227,7 @@ impl World<'_> {
                 self.queue(self.callers[i].client, |queue, _| queue.forget_list(asked.1));
                 self.give_up(i, contender.leave(step));
             }
-            // What came of its create has to be handled first.
+            // The outcome of its create must be handled first.
             other => self.callers[i].doing = other,
         }
     }

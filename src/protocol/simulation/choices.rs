@@ -19,7 +19,7 @@ pub(in crate::protocol) struct Listed {
     taken: usize,
     /// The number of alternatives at each point so far.
     alternatives: Vec<usize>,
-    /// Where in the model each deviation was taken, and what it was.
+    /// The place in the model where each deviation was taken, and the deviation.
     trace: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ struct Deviation {
     alternative: usize,
 }
 
-/// What becomes of a request, and of its answer.
+/// The fate of a request, and of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Answered,
@@ -49,7 +49,7 @@ impl Choices {
         matches!(self, Self::Drawn(bytes) if bytes.len() == 0)
     }
 
-    /// Returns a byte, with which a schedule that is drawn says what is next.
+    /// Returns a byte, by which a drawn schedule makes its next choice.
     pub(in crate::protocol) fn next(&mut self) -> u8 {
         match self {
             Self::Drawn(bytes) => bytes.next().unwrap_or(u8::MAX),
@@ -93,7 +93,7 @@ impl Choices {
         }
     }
 
-    /// Notes what the last choice was, if it was a deviation.
+    /// Records the last choice, if it was a deviation.
     pub(in crate::protocol) fn note(&mut self, what: &impl std::fmt::Debug) {
         if let Self::Listed(Listed { deviations, taken, alternatives, trace }) = self {
             let last = taken.checked_sub(1).and_then(|last| deviations.get(last));
@@ -146,7 +146,7 @@ impl Drop for Listed {
 #[derive(Debug)]
 pub(in crate::protocol) struct Turns<T> {
     last: Option<T>,
-    /// Those that have no turn until no other is ready, in the order in which they were held.
+    /// The tasks that have no turn until no other is ready, in the order in which they were held.
     held: Vec<T>,
     count: usize,
 }
@@ -156,12 +156,12 @@ impl<T: Copy + Ord> Turns<T> {
         Self { last: None, held: Vec::new(), count: 0 }
     }
 
-    /// Returns the next of those that are ready, which are in order. `None` if none is.
+    /// Returns the next of the ready tasks, which are in order. `None` if none is.
     pub(in crate::protocol) fn next(&mut self, ready: &[T]) -> Option<T> {
         self.next_patient(ready, |_| false)
     }
 
-    /// The same, where some that are ready have no turn before all others wait, except for those that are held.
+    /// Like `next`, but some ready tasks have no turn before all others wait, except for held ones.
     pub(in crate::protocol) fn next_patient(
         &mut self,
         ready: &[T],
@@ -185,7 +185,7 @@ impl<T: Copy + Ord> Turns<T> {
         }
     }
 
-    /// Notes that a task had its turn.
+    /// Records that a task had its turn.
     pub(in crate::protocol) fn had(&mut self, task: T) {
         self.last = Some(task);
     }

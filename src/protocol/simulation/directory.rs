@@ -61,7 +61,7 @@ impl Directory {
         self.zxid
     }
 
-    /// Creates the directory, which begins the numbers anew.
+    /// Creates the directory, which restarts the numbers.
     pub(super) fn make_again(&mut self) {
         self.missing = false;
         self.created = 0;

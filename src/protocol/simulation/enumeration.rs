@@ -9,24 +9,25 @@
 //! - what a step asks for: a request or a reply is lost, a create is carried out late, a deletion is refused,
 //!   a caller leaves with a request under way, and so on.
 //!
-//! What that finds is in [the README](../../../simulation/README.md#all-schedules-with-few-deviations).
+//! The bugs that this finds are listed in [the
+//! README](../../../simulation/README.md#all-schedules-with-few-deviations).
 
 use super::choices::{Turns, count};
 use super::{CLIENTS, Caller, Doing, Role, Watch, World};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::node_name::{Family, Kind};
 
-/// What makes steps.
+/// The actors, which make steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
     Caller(usize),
     Deletion(u64),
-    /// The one that sends the lists of a client in a session.
+    /// The task that sends the lists of a client in a session.
     Lister(usize, u64),
     Watch(usize),
 }
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Step(Task),
@@ -93,7 +94,7 @@ impl Schedule<'_> {
         self.turns.next(&self.ready())
     }
 
-    /// Returns what may happen in the turn of a task. The first is that it makes its step.
+    /// Returns the events that may happen in the turn of a task. The first is that it makes its step.
     fn events(&self, turn: Task) -> Vec<Event> {
         let World { callers, clients, deletions, directory, .. } = &self.world;
         let mut events = vec![Event::Step(turn), Event::Hold(turn)];
@@ -175,8 +176,7 @@ const MUTEX: Role = Role {
 const FAIR: Role = Role { fair: true, ..MUTEX };
 const READER: Role = Role { kind: Kind::Shared, ..MUTEX };
 const WRITER: Role = MUTEX;
-/// A reader that becomes the writer, also one that becomes a reader again; and a writer that becomes a
-/// reader.
+/// A reader that becomes the writer, and possibly a reader again; and a writer that becomes a reader.
 const UPGRADER: Role = Role { conversions: 1, ..READER };
 const CHANGER: Role = Role { conversions: 2, ..READER };
 const DOWNGRADER: Role = Role { conversions: 1, ..WRITER };

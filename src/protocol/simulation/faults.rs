@@ -1,4 +1,4 @@
-//! What goes wrong beside lost requests and replies.
+//! The faults other than lost requests and replies.
 
 use super::{DeletionStage, Doing, PendingDeletion, Watch, World};
 
@@ -46,8 +46,8 @@ impl World<'_> {
         self.directory.deleted_by_hand.insert(name, self.directory.clock);
     }
 
-    /// Another process deletes the directory with all nodes. It is created again, now or by those that miss
-    /// it.
+    /// Another process deletes the directory with all nodes. It is created again, now or by the attempts that
+    /// miss it.
     pub(super) fn remove_directory(&mut self) {
         for client in &mut self.clients {
             client.watch.over();
@@ -64,7 +64,7 @@ impl World<'_> {
         let missing = self.directory.missing;
         let watch = &mut self.clients[c].watch;
         match watch {
-            // Not answered, or interrupted.
+            // The watch was not answered, or was interrupted.
             Watch::Asked | Watch::Set { .. } if self.choices.chance(8) => *watch = Watch::None,
             Watch::Asked if missing => *watch = Watch::None,
             Watch::Asked => {

@@ -14,7 +14,7 @@ use crate::protocol::room::{HandOff, Kept, Next, Position, Room};
 
 const BOUNDS: HandOff = HandOff { max: 2, time: Duration::from_secs(1) };
 
-/// What makes steps.
+/// The actors, which make steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
     Caller(usize),

@@ -8,7 +8,7 @@
 //! real [`LocalQueue`]. Sending a request, carrying it out and receiving the answer are separate steps. In
 //! every schedule,
 //!
-//! - no contender holds the lock beside a writer (docs/protocol.md#grant), also without a list
+//! - no contender holds the lock together with a writer (docs/protocol.md#grant), also without a list
 //!   (docs/protocol.md#succession);
 //! - every admitted attempt ends: it is granted the lock, or leaves;
 //! - every node has a place, except those of readers that hold the lock and of conversions, and no more
@@ -51,7 +51,7 @@ enum Doing {
     Admitted,
     /// Waits for its turn to create.
     ForTurn(Acquiring, usize),
-    /// Waits for a list, perhaps together with what came of its create.
+    /// Waits for a list, perhaps together with the outcome of its create.
     ForList(Acquiring, Question, Option<Creation>),
     Queued(Acquiring, AcquireStep),
     /// The watch on the node is set.
@@ -81,7 +81,7 @@ struct Creation {
 /// A caller that acquires the lock again and again.
 struct Caller {
     client: usize,
-    /// What it does, if that is not drawn.
+    /// Its behaviour, if that is not drawn.
     role: Option<Role>,
     doing: Doing,
     kind: Kind,
@@ -107,7 +107,7 @@ struct Caller {
     seen: usize,
 }
 
-/// What a caller does in all schedules.
+/// The behaviour of a caller in all schedules.
 #[derive(Clone, Copy, Debug)]
 struct Role {
     client: usize,
@@ -148,7 +148,7 @@ type Waker = (usize, usize);
 /// The same, and when it was asked.
 type ListWaker = (usize, usize, usize);
 
-/// What the callers of a client share.
+/// The state that the callers of a client share.
 struct ModelClient {
     queue: LocalQueue<Waker, ListWaker>,
     session: u64,
@@ -195,7 +195,7 @@ impl Watch {
 /// Sends lists in a session, one after the other.
 struct Lister {
     session: u64,
-    /// The receivers of the list under way, what it shows, and when it was sent.
+    /// The receivers of the list under way, its contents, and when it was sent.
     under_way: Option<(Vec<ListWaker>, Answer<Listing>, usize)>,
 }
 
@@ -212,7 +212,7 @@ impl ModelClient {
     }
 }
 
-/// A node that the cleanup has to delete.
+/// A node that the cleanup must delete.
 struct PendingDeletion {
     id: u64,
     client: usize,
@@ -392,7 +392,7 @@ impl<'a> World<'a> {
                 let census = client.queue.census(limit);
                 let taken = census.live() + census.in_cleanup();
                 let known = client.places.values().filter(|place| place.1 && place.2 == limit).count();
-                // A try that is told that the lock is busy keeps its turn, and may get a place unnoticed.
+                // A try that has learnt that the lock is busy keeps its turn, and may get a place unnoticed.
                 assert!(known <= taken && taken <= known + waits(true), "{taken} places of {limit:?}");
                 assert!(taken <= max, "{taken} places of {limit:?}");
                 assert!(waits(false) == 0 || taken == max, "waits while a place is free");

@@ -100,7 +100,7 @@ proptest! {
     }
 }
 
-/// What the schedules show of grants without a list is worth something only if there are some.
+/// The schedules prove something about grants without a list only if there are some.
 // Shows: succession
 #[test]
 fn many_schedules_grant_without_a_list() {

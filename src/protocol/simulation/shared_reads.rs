@@ -1,10 +1,10 @@
 //! All schedules with few deviations of clients whose readers share a read node and keep it ([`Readers`]),
-//! beside writers and readers that become the writer. The records of the nodes, the order of the queue and
-//! the conversions are the real ones; the servers, the attempts and the watch of an open node are modelled
-//! here.
+//! together with writers and readers that become the writer. The records of the nodes, the order of the queue
+//! and the conversions are the real ones; the servers, the attempts and the watch of an open node are
+//! modelled here.
 //!
-//! In every schedule, no reader holds the lock beside a writer, every caller is served in the end, also
-//! behind a node that another client keeps, and each shared node is deleted once, with its last reader
+//! In every schedule, no reader holds the lock together with a writer, every caller is served in the end,
+//! also behind a node that another client keeps, and each shared node is deleted once, with its last reader
 //! (docs/protocol.md#kept-read-node, docs/protocol.md#upgrade).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ const NAMING: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Cur
 /// The anchor of a node, in place of a caller.
 const ANCHOR: usize = usize::MAX;
 
-/// What makes steps.
+/// The actors, which make steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
     Caller(usize),
@@ -273,7 +273,7 @@ impl World<'_> {
         }
     }
 
-    /// The nodes that these names are of are gone, and their holders are told.
+    /// The nodes with these names are gone, and their holders are notified.
     fn gone(&mut self, names: &BTreeSet<String>) {
         self.nodes.retain(|name, _| !names.contains(name));
         for (number, node) in
@@ -344,7 +344,7 @@ impl World<'_> {
         for caller in &self.callers {
             match &caller.doing {
                 Doing::Reads { node, .. } => {
-                    // Those that lose it by force are told at once.
+                    // Holders that lose it by force are notified at once.
                     assert!(self.nodes.contains_key(&self.shared[*node].name), "deleted under a reader");
                     readers += 1;
                 }
