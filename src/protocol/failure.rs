@@ -107,4 +107,11 @@ mod tests {
         assert_eq!(unknown, FailureKind::Unknown.into());
         assert_ne!(unknown, FailureKind::NoNode.into());
     }
+
+    #[test]
+    fn a_denial_is_reported_as_such() {
+        let failure = |refusal| Failure::from(FailureKind::Refused(refusal)).refused();
+        assert!(matches!(failure(Refusal::NoAuth), RequestFailure::NoAuth));
+        assert!(matches!(failure(Refusal::NodeExists), RequestFailure::Rejected(_)));
+    }
 }

@@ -399,6 +399,7 @@ mod tests {
             room.wait(Position::new(number, false), number, Some(deadline));
         }
         assert_eq!((room.ahead_of_last(), room.next_deadline()), (2, Some(20)));
+        assert_eq!((room.first(), room.next_late()), (Some(&1), Some((20, &2))));
         assert!(!room.is_under_way());
         room.attempt_begins();
         assert!(room.is_under_way());

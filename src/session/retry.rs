@@ -222,6 +222,16 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     #[test]
+    fn contenders_pause_at_random_up_to_a_bound_that_doubles() {
+        for (tries, most) in [(0, 1), (1, 2), (5, 32), (10, 1_024), (11, 1_024), (u32::MAX, 1_024)] {
+            let pauses = || (0..2_000).map(|_| contended_pause(tries).as_millis());
+            let (least, longest) = (pauses().min().unwrap_or_default(), pauses().max().unwrap_or_default());
+            assert!((1..=1 + most / 8).contains(&least), "{least} ms after {tries}");
+            assert!((most - most / 8..=most).contains(&longest), "{longest} ms after {tries}");
+        }
+    }
+
+    #[test]
     fn the_default_is_curators_exponential_1s_3_5s() {
         assert_eq!(RetryPolicy::default(), RetryPolicy::exponential(S, 3, 5 * S));
     }
