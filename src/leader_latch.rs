@@ -12,7 +12,7 @@ use crate::engine::path_lock::PathLock;
 use crate::error::{
     AcquireError, BuildError, Error, Lost, Purpose, ReleaseError, RequestFailure, TransactionError,
 };
-use crate::guard::while_held;
+use crate::guard_set::while_held;
 use crate::options::{Acl, ParentNodes};
 use crate::path::NodePath;
 use crate::shown::Quoted;

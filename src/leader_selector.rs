@@ -9,7 +9,7 @@ use crate::engine::election::{self, Participant, Term};
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
 use crate::error::{AcquireError, BuildError, Error};
-use crate::guard::while_held;
+use crate::guard_set::while_held;
 use crate::options::{Acl, ParentNodes};
 use crate::protocol::node_name::Dialect;
 use crate::session::log;
