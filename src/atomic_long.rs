@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Semaphore;
 
+use crate::builder::builder;
 use crate::client::Client;
 use crate::engine::counter::{Changed, Counter};
 use crate::engine::lock_options::check_acl;
 use crate::error::{AtomicLongError, BuildError};
-use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::counter::Change;
 use crate::shown::Quoted;
@@ -121,12 +121,7 @@ impl DistributedAtomicLong {
     /// # }
     /// ```
     pub fn builder(client: &Client, path: impl AsRef<str>) -> DistributedAtomicLongBuilder {
-        DistributedAtomicLongBuilder {
-            client: client.clone(),
-            path: path.as_ref().to_owned(),
-            acl: None,
-            parents: ParentNodes::default(),
-        }
+        DistributedAtomicLongBuilder::new(client, path.as_ref())
     }
 
     /// Returns the value, which is 0 if the counter does not exist.
@@ -475,53 +470,35 @@ impl DistributedAtomicLong {
     }
 }
 
-/// Builder of a [`DistributedAtomicLong`].
-///
-/// # Examples
-/// With every option:
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
-/// # let client = client.connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{Acl, DistributedAtomicLong, ParentNodes};
-///
-/// let orders = DistributedAtomicLong::builder(&client, "/shop/order-number")
-///     .acl([Acl::creator_all()]) // the client has credentials
-///     .parents(ParentNodes::Persistent) // `/shop` stays when the counter is deleted
-///     .build()?;
-/// # orders.next_id().await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-#[must_use = "it does nothing until `build` is called"]
-pub struct DistributedAtomicLongBuilder {
-    client: Client,
-    path: String,
-    acl: Option<Arc<[Acl]>>,
-    parents: ParentNodes,
+builder! {
+    /// Builder of a [`DistributedAtomicLong`].
+    ///
+    /// The counter's own node is persistent, whatever missing directories above it are created as.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acl, DistributedAtomicLong, ParentNodes};
+    ///
+    /// let orders = DistributedAtomicLong::builder(&client, "/shop/order-number")
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // `/shop` stays when the counter is deleted
+    ///     .build()?;
+    /// # orders.next_id().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "it does nothing until `build` is called"]
+    DistributedAtomicLongBuilder [acl, parents]
 }
 
 impl DistributedAtomicLongBuilder {
-    /// Sets the ACL of the counter's node, and of directories that have to be created.
-    ///
-    /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
-    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
-        self.acl = Some(acl.into().into());
-        self
-    }
-
-    /// Sets the kind of node that missing directories above the counter are created as.
-    ///
-    /// The default is [`ParentNodes::Container`], as in Curator. The counter's own node is persistent always.
-    pub fn parents(mut self, parents: ParentNodes) -> Self {
-        self.parents = parents;
-        self
-    }
-
     /// Builds the handle, without any I/O.
     ///
     /// # Errors
@@ -531,19 +508,14 @@ impl DistributedAtomicLongBuilder {
     pub fn build(self) -> Result<DistributedAtomicLong, BuildError> {
         let client = Arc::clone(&self.client.core);
         let path = LockPath::parse(client.namespace(), &self.path)?;
-        let acl = self.acl.unwrap_or_else(|| Arc::clone(client.acl()));
+        let acl = self.asked.acl.unwrap_or_else(|| Arc::clone(client.acl()));
         check_acl(&acl, client.has_credentials()).map_err(|reason| BuildError::InvalidOption {
             path: self.path,
             option: "acl",
             reason,
         })?;
-        Ok(DistributedAtomicLong { counter: Arc::new(Counter { path, acl, parents: self.parents, client }) })
-    }
-}
-
-impl fmt::Debug for DistributedAtomicLongBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DistributedAtomicLongBuilder({})", Quoted(&self.path))
+        let parents = self.asked.parents.unwrap_or_default();
+        Ok(DistributedAtomicLong { counter: Arc::new(Counter { path, acl, parents, client }) })
     }
 }
 

@@ -4,16 +4,16 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
+use crate::builder::lock_builder;
 use crate::engine::attempt;
 use crate::engine::hold::Hold;
-use crate::engine::lock_options::{Recipe, RequestedOptions};
+use crate::engine::lock_options::Recipe;
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
-use crate::error::{AcquireError, BuildError, TryLockError};
+use crate::error::{AcquireError, TryLockError};
 use crate::guard::{LockGuard, after};
-use crate::lock::{lock_builder, lock_methods};
+use crate::lock::lock_methods;
 use crate::protocol::node_name::Kind;
 
 /// A mutual exclusion lock in the order of arrival across processes, for many waiters.
@@ -62,58 +62,38 @@ pub struct InterProcessFairLock {
     path_lock: Arc<PathLock>,
 }
 
+lock_builder! {
+    /// Builder of an [`InterProcessFairLock`].
+    ///
+    /// All handles of one client for one path and recipe share its options: the first handle decides, and
+    /// what a later one leaves unset it takes over.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acl, Dialect, InterProcessFairLock, ParentNodes};
+    ///
+    /// let lock = InterProcessFairLock::builder(&client, "/tickets/hall-1")
+    ///     .max_waiters(100) // in this process
+    ///     .data("worker-7") // for people who look at the nodes
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
+    ///     .dialect(Dialect::Curator)
+    ///     .build()?;
+    /// # lock.lock().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    InterProcessFairLockBuilder, InterProcessFairLock, Recipe::FairLock, "fair lock", "/tickets/hall-1"
+}
+
 impl InterProcessFairLock {
-    /// Creates a handle of the fair lock at `path`, without any I/O.
-    ///
-    /// It has the options of the handles that this client already has for the path, or the defaults.
-    ///
-    /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
-    ///   longer than 16 KiB with the namespace.
-    /// - [`BuildError::MixedRecipes`] if this client uses the path for a read-write lock: there is a
-    ///   live handle or guard, or a call whose nodes are still being deleted.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessFairLock;
-    ///
-    /// let lock = InterProcessFairLock::new(&client, "/tickets/hall-1")?;
-    /// assert_eq!(lock.path(), "/tickets/hall-1");
-    /// assert!(InterProcessFairLock::new(&client, "no/slash").is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
-        Self::builder(client, path).build()
-    }
-
-    /// Returns a builder of the fair lock at `path`, for other options than the defaults.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessFairLock;
-    ///
-    /// let lock = InterProcessFairLock::builder(&client, "/tickets/hall-1").data("worker-7").build()?;
-    /// # lock.participants().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn builder(client: &Client, path: impl AsRef<str>) -> InterProcessFairLockBuilder {
-        InterProcessFairLockBuilder {
-            client: client.clone(),
-            path: path.as_ref().to_owned(),
-            asked: RequestedOptions::default(),
-        }
-    }
-
     /// Takes a place in the queue, to be awaited later. Returns when the node is in the queue.
     ///
     /// # Errors
@@ -161,41 +141,8 @@ lock_methods!(
     InterProcessFairLock,
     LockGuard,
     Kind::Exclusive,
-    None,
-    "InterProcessFairLock",
     r#"InterProcessFairLock::new(&client, "/tickets/hall-1")?"#
 );
-
-lock_builder! {
-    /// Builder of an [`InterProcessFairLock`].
-    ///
-    /// All handles of one client for one path and recipe share its options: the first handle decides, and a
-    /// later one inherits the options that it leaves unset.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
-    /// # let client = client.connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{Acl, Dialect, InterProcessFairLock, ParentNodes};
-    ///
-    /// let lock = InterProcessFairLock::builder(&client, "/tickets/hall-1")
-    ///     .max_waiters(100) // in this process
-    ///     .data("worker-7") // for people who look at the nodes
-    ///     .acl([Acl::creator_all()]) // the client has credentials
-    ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
-    ///     .dialect(Dialect::Curator)
-    ///     .build()?;
-    /// # lock.lock().await?.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    InterProcessFairLockBuilder, InterProcessFairLock, Recipe::FairLock
-}
 
 impl InterProcessFairLockBuilder {
     /// Sets the maximum number of contenders that this client has; further ones are refused with
@@ -428,6 +375,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
+    use crate::Client;
 
     /// Waiting again and again, a little each time, as in a `select!` loop, leaves nothing behind.
     #[tokio::test]

@@ -1,43 +1,30 @@
-//! Several guards that are one to their holder: the loss of one is the loss of all.
+//! What guards hold: one lock, or several that are one to their holder. The loss of one is the loss of all.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::engine::held::Held;
+use crate::engine::hold::Hold;
 use crate::engine::multi::{BoxedFuture, first};
-use crate::error::{Lost, ReleaseError, TransactionError};
-use crate::guard::{AnyGuard, LockState, while_held};
+use crate::engine::revoke;
+use crate::error::{Lost, LostReason, ReleaseError, TransactionError};
+use crate::protocol::hold::LockState;
+use crate::session::core::AbortOnDrop;
 use crate::transaction::{NodeData, Transaction, get_data};
 
-/// The guards of a multi-lock's members, or of a semaphore's permits: of one client, and at least one.
-/// Released in reverse: a contender that wants several of them, and waits for the first, finds the others
-/// free.
-#[derive(Debug)]
-pub(crate) struct GuardSet {
-    guards: Vec<AnyGuard>,
-}
+/// What a guard has of its holds, which other guards may share: of one client, and at least one.
+#[derive(Clone, Copy, Debug)]
+#[expect(unnameable_types, reason = "the guards, which hand it over, are the public names")]
+pub struct Shares<'a>(pub(crate) &'a [Arc<Hold>]);
 
-impl GuardSet {
-    /// Makes these guards one.
-    pub(crate) fn new(guards: Vec<AnyGuard>) -> Self {
-        let holds: Vec<_> = guards.iter().map(|guard| guard.hold().held()).collect();
-        Held::bind(&holds);
-        Self { guards }
-    }
-
-    pub(crate) fn guards(&self) -> &[AnyGuard] {
-        &self.guards
-    }
-
-    /// Returns the guards, for a set that is divided or joined with another.
-    pub(crate) fn into_guards(mut self) -> Vec<AnyGuard> {
-        std::mem::take(&mut self.guards)
-    }
-
-    /// Returns the worst state of them all.
-    pub(crate) fn state(&self) -> LockState {
+impl<'a> Shares<'a> {
+    /// Returns the worst state.
+    pub(crate) fn state(self) -> LockState {
         let mut worst = LockState::Held;
-        for guard in &self.guards {
-            match guard.state() {
+        for hold in self.0 {
+            match hold.state() {
                 LockState::Held => {}
                 LockState::Suspended => worst = LockState::Suspended,
                 lost @ LockState::Lost(_) => return lost,
@@ -47,10 +34,13 @@ impl GuardSet {
     }
 
     /// Waits until the state differs from `known`. Returns the new one.
-    pub(crate) async fn state_changed(&self, known: LockState) -> LockState {
+    pub(crate) async fn state_changed(self, known: LockState) -> LockState {
+        if let [hold] = self.0 {
+            return hold.state_changed(known).await;
+        }
         loop {
             let state = self.state();
-            let Some(first) = self.guards.first() else { return state };
+            let Some(first) = self.0.first() else { return state };
             if state != known || matches!(state, LockState::Lost(_)) {
                 return state;
             }
@@ -64,81 +54,170 @@ impl GuardSet {
     }
 
     /// Returns the loss, if any is lost by the clock.
-    pub(crate) fn lost_now(&self) -> Option<Lost> {
-        self.guards.iter().find_map(AnyGuard::lost_now)
+    pub(crate) fn lost_now(self) -> Option<Lost> {
+        self.0.iter().find_map(|hold| Some(as_lost(hold, hold.lost()?)))
     }
 
     /// Waits until the first is lost. Borrows nothing.
-    pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
-        let losses = self.guards.iter().map(|guard| -> BoxedFuture<Lost> { Box::pin(guard.lost()) });
+    pub(crate) fn lost(self) -> impl Future<Output = Lost> + Send + 'static + use<> {
+        let losses = self.0.iter().map(|hold| -> BoxedFuture<Lost> {
+            let (lost, path) = (hold.when_lost(), hold.directory().user().into());
+            // Not kept: it keeps the cleanup.
+            let held = Arc::downgrade(hold.held());
+            Box::pin(async move {
+                let reason = lost.await;
+                Lost { path: held.upgrade().map_or(path, |held| held.lost_path()), reason }
+            })
+        });
         let mut losses: Vec<_> = losses.collect();
         async move { first(losses.iter_mut()).await }
     }
 
     /// Runs `work` while all are held.
-    pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
-        while_held(self.lost(), || self.lost_now(), work).await
-    }
-
-    /// Returns an empty transaction, which commits only while all are held.
-    pub(crate) fn transaction(&self) -> Transaction<'_> {
-        Transaction::new(self.guards.iter().map(AnyGuard::hold))
-    }
-
-    /// Reads a node while all are held.
-    pub(crate) async fn get_data(&self, path: &str) -> Result<Option<NodeData>, TransactionError> {
-        let holds: Vec<_> = self.guards.iter().map(AnyGuard::hold).collect();
-        get_data(&holds, path).await
+    pub(crate) fn while_held<T, F: Future<Output = T>>(
+        self,
+        work: F,
+    ) -> impl Future<Output = Result<T, Lost>> + use<'a, T, F> {
+        while_held(self.lost(), move || self.lost_now(), work)
     }
 
     /// Sets the end of the lease of all to `lease` from now.
-    pub(crate) fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
+    pub(crate) fn set_lease(self, lease: Duration) -> Result<(), Lost> {
         match self.lost_now() {
             Some(lost) => Err(lost),
-            None => self.guards.iter().try_for_each(|guard| guard.set_lease(lease)),
+            None => {
+                self.0.iter().try_for_each(|hold| hold.set_lease(lease).map_err(|why| as_lost(hold, why)))
+            }
         }
     }
 
-    /// Returns the remaining time of the lease that ends first; `None` if there is none.
-    pub(crate) fn lease_remaining(&self) -> Option<Duration> {
-        self.guards.iter().filter_map(AnyGuard::lease_remaining).min()
+    /// Returns how much is left of the lease that is over first; `None` if there is none.
+    pub(crate) fn lease_remaining(self) -> Option<Duration> {
+        self.0.iter().filter_map(|hold| hold.lease_remaining()).min()
+    }
+
+    /// Returns an empty transaction, which commits only while all are held.
+    pub(crate) fn transaction(self) -> Transaction<'a> {
+        Transaction::new(self.0.iter().map(|hold| &**hold))
+    }
+
+    /// Reads a node while all are held.
+    pub(crate) async fn get_data(self, path: &str) -> Result<Option<NodeData>, TransactionError> {
+        let holds: Vec<_> = self.0.iter().map(|hold| &**hold).collect();
+        get_data(&holds, path).await
     }
 
     /// Waits until revocation of one is requested. Borrows nothing.
-    pub(crate) fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let requests = self.guards.iter().map(|guard| -> BoxedFuture<()> { Box::pin(guard.revoked()) });
+    pub(crate) fn revoked(self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let requests = self.0.iter().map(|hold| -> BoxedFuture<()> {
+            let (session, held) = (Arc::downgrade(hold.session()), Arc::clone(hold.held()));
+            let directory = hold.directory().clone();
+            let runtime = hold.path_lock().client().runtime();
+            Box::pin(async move {
+                // Where the session runs: this future may be polled without any runtime.
+                let mut watch =
+                    AbortOnDrop(runtime.spawn(revoke::revocation_requested(session, directory, held)));
+                match (&mut watch.0).await {
+                    Ok(true) => {}
+                    // Released, or the session has ended: no request can come any more.
+                    _ => std::future::pending().await,
+                }
+            })
+        });
         let mut requests: Vec<_> = requests.collect();
         async move { first(requests.iter_mut()).await }
     }
+}
 
-    /// Returns further guards of the same holds.
+fn as_lost(hold: &Hold, reason: LostReason) -> Lost {
+    Lost { path: hold.held().lost_path(), reason }
+}
+
+/// Releases all, the last first, and waits for the outcome of each. Returns the first error. The requests are
+/// on their way when this returns.
+pub(crate) fn release(
+    holds: Vec<Arc<Hold>>,
+) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
+    let lost = Shares(&holds).lost_now();
+    // Of several guards exactly one gets a hold here, however they race.
+    let releases = holds.into_iter().rev().filter_map(Arc::into_inner).map(Hold::release).collect::<Vec<_>>();
+    async move {
+        let mut result = Ok(());
+        for release in releases {
+            result = result.and(release.await);
+        }
+        // The holder relied on all of them, so the loss of one counts.
+        lost.map_or(result, |lost| Err(lost.into()))
+    }
+}
+
+/// Runs `work` until it is done or the lock is lost. `lost` resolves at the loss, and `lost_now` reads the
+/// clock.
+pub(crate) async fn while_held<T>(
+    lost: impl Future<Output = Lost>,
+    lost_now: impl Fn() -> Option<Lost> + Sync,
+    work: impl Future<Output = T>,
+) -> Result<T, Lost> {
+    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    let outcome = std::future::poll_fn(|context| {
+        if let Poll::Ready(lost) = lost.as_mut().poll(context) {
+            return Poll::Ready(Err(lost));
+        }
+        // By the clock as well: the task that wakes `lost` may not have been scheduled.
+        if let Some(lost) = lost_now() {
+            return Poll::Ready(Err(lost));
+        }
+        work.as_mut().poll(context).map(Ok)
+    })
+    .await?;
+    match lost_now() {
+        Some(lost) => Err(lost),
+        None => Ok(outcome),
+    }
+}
+
+/// The holds of a multi-lock's members, or of a semaphore's permits. Released in reverse: a contender that
+/// wants several of them, and waits for the first, finds the others free.
+#[derive(Debug)]
+pub(crate) struct GuardSet {
+    holds: Vec<Arc<Hold>>,
+}
+
+impl GuardSet {
+    /// Makes the holds of a grant one.
+    pub(crate) fn new(granted: Vec<Hold>) -> Self {
+        granted.iter().for_each(Hold::is_had);
+        Self::of(granted.into_iter().map(Arc::new).collect())
+    }
+
+    /// Makes these holds one.
+    pub(crate) fn of(holds: Vec<Arc<Hold>>) -> Self {
+        Held::bind(&holds.iter().map(|hold| hold.held()).collect::<Vec<_>>());
+        Self { holds }
+    }
+
+    /// Returns further shares of the same holds.
     pub(crate) fn reenter(&self) -> Result<Self, Lost> {
-        match self.lost_now() {
+        match self.shares().lost_now() {
             Some(lost) => Err(lost),
-            None => Ok(Self { guards: self.guards.iter().map(AnyGuard::reenter).collect::<Result<_, _>>()? }),
+            None => Ok(Self { holds: self.holds.clone() }),
         }
     }
 
-    /// Releases all, the last first, and waits for the outcome of each. Returns the first error. The requests
-    /// are on their way when this returns.
-    pub(crate) fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
-        let lost = self.lost_now();
-        let releases: Vec<_> = self.into_guards().into_iter().rev().map(AnyGuard::release).collect();
-        async move {
-            let mut result = Ok(());
-            for release in releases {
-                result = result.and(release.await);
-            }
-            // The holder relied on all of them, so the loss of one counts.
-            lost.map_or(result, |lost| Err(lost.into()))
-        }
+    pub(crate) fn shares(&self) -> Shares<'_> {
+        Shares(&self.holds)
+    }
+
+    /// Returns the holds, for a set that is divided, joined with another, or released.
+    pub(crate) fn into_vec(mut self) -> Vec<Arc<Hold>> {
+        std::mem::take(&mut self.holds)
     }
 }
 
 impl Drop for GuardSet {
     fn drop(&mut self) {
-        while let Some(guard) = self.guards.pop() {
-            drop(guard);
+        while let Some(hold) = self.holds.pop() {
+            drop(hold);
         }
     }
 }

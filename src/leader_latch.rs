@@ -4,16 +4,16 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::builder::builder;
 use crate::client::Client;
 use crate::engine::election::{self, Member, Term};
 pub use crate::engine::election::{LeadershipState, Participant};
-use crate::engine::lock_options::{Recipe, RequestedOptions};
+use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
 use crate::error::{
     AcquireError, BuildError, Error, Lost, Purpose, ReleaseError, RequestFailure, TransactionError,
 };
-use crate::guard::while_held;
-use crate::options::{Acl, ParentNodes};
+use crate::guard_set::while_held;
 use crate::path::NodePath;
 use crate::shown::Quoted;
 use crate::state_watch::StateWatch;
@@ -134,11 +134,7 @@ impl LeaderLatch {
     /// # }
     /// ```
     pub fn builder(client: &Client, path: impl AsRef<str>) -> LeaderLatchBuilder {
-        LeaderLatchBuilder {
-            client: client.clone(),
-            path: path.as_ref().to_owned(),
-            asked: RequestedOptions::default(),
-        }
+        LeaderLatchBuilder::new(client, path.as_ref())
     }
 
     /// Waits until this participant leads, and returns its leadership; at once if it leads already.
@@ -338,43 +334,34 @@ impl LeaderLatch {
 
 crate::shown::debug_as_path!(LeaderLatch);
 
-/// Builder of a [`LeaderLatch`].
-///
-/// All latches of one client for one path share its options: the first one decides, and a later one inherits
-/// the options that it leaves unset.
-///
-/// # Examples
-/// With every option:
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
-/// # let client = client.connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{Acl, LeaderLatch, ParentNodes};
-///
-/// let latch = LeaderLatch::builder(&client, "/scheduler/leader")
-///     .id("web-3")
-///     .acl([Acl::creator_all()]) // the client has credentials
-///     .parents(ParentNodes::Persistent) // the directory stays when no participant is left
-///     .start()?;
-/// # latch.leadership().await?;
-/// # Ok(())
-/// # }
-/// ```
-#[must_use = "it does nothing until `start` is called"]
-#[derive(Clone)]
-pub struct LeaderLatchBuilder {
-    client: Client,
-    path: String,
-    asked: RequestedOptions,
-}
-
-impl fmt::Debug for LeaderLatchBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LeaderLatchBuilder({})", Quoted(&self.path))
-    }
+builder! {
+    /// Builder of a [`LeaderLatch`].
+    ///
+    /// All latches of one client for one path share its options: the first one decides, and a later one
+    /// inherits the options that it leaves unset.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acl, LeaderLatch, ParentNodes};
+    ///
+    /// let latch = LeaderLatch::builder(&client, "/scheduler/leader")
+    ///     .id("web-3")
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directory stays when no participant is left
+    ///     .start()?;
+    /// # latch.leadership().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "it does nothing until `start` is called"]
+    LeaderLatchBuilder [acl, parents]
 }
 
 impl LeaderLatchBuilder {
@@ -383,22 +370,6 @@ impl LeaderLatchBuilder {
     /// It is the data of its node, at most 1,000,000 bytes. By default it is that of a lock's node.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.asked.data = Some(id.into().into_bytes().into());
-        self
-    }
-
-    /// Sets the ACL of the participants' nodes, and of directories that have to be created.
-    ///
-    /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
-    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
-        self.asked.acl = Some(acl.into().into());
-        self
-    }
-
-    /// Sets the kind of node that missing directories are created as.
-    ///
-    /// The default is [`ParentNodes::Container`], as in Curator.
-    pub fn parents(mut self, parents: ParentNodes) -> Self {
-        self.asked.parents = Some(parents);
         self
     }
 

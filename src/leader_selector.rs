@@ -1,19 +1,16 @@
 //! The leader selector.
 
-use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use crate::builder::builder;
 use crate::client::Client;
 use crate::engine::election::{self, Participant, Term};
-use crate::engine::lock_options::{Recipe, RequestedOptions};
+use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
 use crate::error::{AcquireError, BuildError, Error};
-use crate::guard::while_held;
-use crate::options::{Acl, ParentNodes};
-use crate::protocol::node_name::Dialect;
+use crate::guard_set::while_held;
 use crate::session::log;
-use crate::shown::Quoted;
 use crate::token::FencingToken;
 
 /// An election whose leader runs one thing: [`lead`](Self::lead).
@@ -140,11 +137,7 @@ impl LeaderSelector {
     /// # }
     /// ```
     pub fn builder(client: &Client, path: impl AsRef<str>) -> LeaderSelectorBuilder {
-        LeaderSelectorBuilder {
-            client: client.clone(),
-            path: path.as_ref().to_owned(),
-            asked: RequestedOptions::default(),
-        }
+        LeaderSelectorBuilder::new(client, path.as_ref())
     }
 
     /// Waits until this participant leads, runs `work`, gives the leadership back, and returns the output.
@@ -329,45 +322,36 @@ impl LeaderSelector {
 
 crate::shown::debug_as_path!(LeaderSelector);
 
-/// Builder of a [`LeaderSelector`].
-///
-/// All handles of one client for one path share its options, those of an
-/// [`InterProcessMutex`](crate::InterProcessMutex) too: the first one decides, and a later one inherits the
-/// options that it leaves unset.
-///
-/// # Examples
-/// With every option:
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
-/// # let client = client.connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{Acl, Dialect, LeaderSelector, ParentNodes};
-///
-/// let selector = LeaderSelector::builder(&client, "/scheduler/leader")
-///     .id("web-3")
-///     .acl([Acl::creator_all()]) // the client has credentials
-///     .parents(ParentNodes::Persistent) // the directory stays when no participant is left
-///     .dialect(Dialect::Curator)
-///     .build()?;
-/// # selector.lead(async |_| ()).await?;
-/// # Ok(())
-/// # }
-/// ```
-#[must_use = "it does nothing until `build` is called"]
-#[derive(Clone)]
-pub struct LeaderSelectorBuilder {
-    client: Client,
-    path: String,
-    asked: RequestedOptions,
-}
-
-impl fmt::Debug for LeaderSelectorBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LeaderSelectorBuilder({})", Quoted(&self.path))
-    }
+builder! {
+    /// Builder of a [`LeaderSelector`].
+    ///
+    /// All handles of one client for one path share its options, those of an
+    /// [`InterProcessMutex`](crate::InterProcessMutex) too: the first one decides, and what a later one leaves
+    /// unset it takes over.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acl, Dialect, LeaderSelector, ParentNodes};
+    ///
+    /// let selector = LeaderSelector::builder(&client, "/scheduler/leader")
+    ///     .id("web-3")
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directory stays when no participant is left
+    ///     .dialect(Dialect::Curator)
+    ///     .build()?;
+    /// # selector.lead(async |_| ()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "it does nothing until `build` is called"]
+    LeaderSelectorBuilder [acl, parents, dialect]
 }
 
 impl LeaderSelectorBuilder {
@@ -377,31 +361,6 @@ impl LeaderSelectorBuilder {
     /// is that of a lock's node.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.asked.data = Some(id.into()).filter(|id| !id.is_empty()).map(|id| id.into_bytes().into());
-        self
-    }
-
-    /// Sets the ACL of the participants' nodes, and of directories that have to be created.
-    ///
-    /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
-    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
-        self.asked.acl = Some(acl.into().into());
-        self
-    }
-
-    /// Sets the kind of node that missing directories are created as.
-    ///
-    /// The default is [`ParentNodes::Container`], as in Curator; with kazoo's dialect it is
-    /// [`ParentNodes::Persistent`].
-    pub fn parents(mut self, parents: ParentNodes) -> Self {
-        self.asked.parents = Some(parents);
-        self
-    }
-
-    /// Sets whose node names to use: [`Dialect::Kazoo`] for an election with kazoo's `Election`.
-    ///
-    /// The default is [`Dialect::Curator`]. All participants have to agree on it.
-    pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.asked.dialect = Some(dialect);
         self
     }
 

@@ -215,6 +215,7 @@
 
 mod atomic_long;
 mod blocking;
+mod builder;
 mod client;
 mod contender;
 mod engine;

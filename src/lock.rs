@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use crate::contender::Contender;
-use crate::engine::hold::Hold;
+use crate::engine::hold::{Hold, first_lost};
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::{contenders, look, room, self_wait};
 use crate::error::{AcquireError, Error, LostReason, Purpose, TryLockError};
 use crate::guard::{AnyGuard, after};
+use crate::guards::sealed::Inside;
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
+use crate::session::core::Core;
 
 /// A lock of any kind, for code that does not depend on the kind; Curator's interface of this name.
 ///
@@ -120,7 +122,10 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// If the future is dropped, the place in the queue is lost, and a node that was created is deleted in
     /// the background.
-    async fn acquire(&self, timeout: Duration) -> Result<AnyGuard, AcquireError>;
+    async fn acquire(&self, timeout: Duration) -> Result<AnyGuard, AcquireError> {
+        let lock = self.member(Inside(()));
+        lock.acquire(within(lock.path_lock.client(), timeout), None, Location::caller()).await
+    }
 
     /// Acquires the lock, waiting at most until `deadline`.
     ///
@@ -129,7 +134,10 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
-    async fn acquire_until(&self, deadline: Instant) -> Result<AnyGuard, AcquireError>;
+    async fn acquire_until(&self, deadline: Instant) -> Result<AnyGuard, AcquireError> {
+        let lock = self.member(Inside(()));
+        lock.acquire(until(lock.path_lock.client(), deadline), None, Location::caller()).await
+    }
 
     /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
     ///
@@ -142,7 +150,10 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
-    async fn acquire_with_lease(&self, wait: Duration, lease: Duration) -> Result<AnyGuard, AcquireError>;
+    async fn acquire_with_lease(&self, wait: Duration, lease: Duration) -> Result<AnyGuard, AcquireError> {
+        let lock = self.member(Inside(()));
+        lock.acquire(within(lock.path_lock.client(), wait), Some(lease), Location::caller()).await
+    }
 
     /// Acquires the lock, waiting for as long as other contenders are in the way.
     ///
@@ -151,7 +162,9 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
-    async fn lock(&self) -> Result<AnyGuard, AcquireError>;
+    async fn lock(&self) -> Result<AnyGuard, AcquireError> {
+        self.member(Inside(())).acquire(Budget::Forever, None, Location::caller()).await
+    }
 
     /// Acquires the lock if it is free.
     ///
@@ -161,7 +174,11 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
-    async fn try_lock(&self) -> Result<AnyGuard, TryLockError>;
+    async fn try_lock(&self) -> Result<AnyGuard, TryLockError> {
+        let lock = self.member(Inside(()));
+        let ask = Ask::new(lock.kind, at_once(lock.path_lock.client()), Location::caller());
+        try_lock(Arc::clone(lock.path_lock), ask).await.map(AnyGuard::of)
+    }
 
     /// Returns the paths of the nodes in the lock's queue, in order.
     ///
@@ -173,22 +190,27 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn participants(&self) -> Result<Vec<NodePath>, Error>;
+    async fn participants(&self) -> Result<Vec<NodePath>, Error> {
+        let lock = self.member(Inside(()));
+        participants(Arc::clone(lock.path_lock), Some(lock.kind)).await
+    }
 
     /// Returns all contenders, of all processes and in order: who holds the lock, and who waits for it.
     ///
-    /// Unlike [`participants`](Self::participants) it returns readers and writers of a read-write lock together.
-    /// See [`InterProcessMutex::queue`](crate::InterProcessMutex::queue).
+    /// Unlike [`participants`](Self::participants) it returns readers and writers of a read-write lock
+    /// together. See [`InterProcessMutex::queue`](crate::InterProcessMutex::queue).
     ///
     /// # Errors
     /// See [`Error`].
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn queue(&self) -> Result<Vec<Contender>, Error>;
+    async fn queue(&self) -> Result<Vec<Contender>, Error> {
+        queue(Arc::clone(self.member(Inside(())).path_lock)).await
+    }
 
-    /// Returns the contenders that hold the lock: none, one, or of a read-write lock all readers before the first
-    /// writer.
+    /// Returns the contenders that hold the lock: none, one, or of a read-write lock all readers before the
+    /// first writer.
     ///
     /// See [`InterProcessMutex::holders`](crate::InterProcessMutex::holders).
     ///
@@ -197,7 +219,9 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn holders(&self) -> Result<Vec<Contender>, Error>;
+    async fn holders(&self) -> Result<Vec<Contender>, Error> {
+        holders(Arc::clone(self.member(Inside(())).path_lock)).await
+    }
 
     /// Returns `true` if any contender of any process holds the lock, or is about to.
     ///
@@ -206,7 +230,9 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn is_locked(&self) -> Result<bool, Error>;
+    async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.queue_len().await? > 0)
+    }
 
     /// Returns how many contenders of all processes hold the lock or wait for it.
     ///
@@ -215,10 +241,12 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn queue_len(&self) -> Result<usize, Error>;
+    async fn queue_len(&self) -> Result<usize, Error> {
+        count(Arc::clone(self.member(Inside(())).path_lock)).await
+    }
 
-    /// Deletes the node of a contender, so that it does not hold the lock, or its place in the queue, any more.
-    /// Returns `false` if the node did not exist any more.
+    /// Deletes the node of a contender, so that it does not hold the lock, or its place in the queue, any
+    /// more. Returns `false` if the node did not exist any more.
     ///
     /// The holder may still be at work: see
     /// [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
@@ -228,13 +256,20 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// If the future is dropped, the node may or may not be deleted.
-    async fn break_lock(&self, contender: &Contender) -> Result<bool, Error>;
+    async fn break_lock(&self, contender: &Contender) -> Result<bool, Error> {
+        break_lock(Arc::clone(self.member(Inside(())).path_lock), contender).await
+    }
 
     /// Returns `true` if the lock is held by a guard that a lock of this type and this client acquired.
-    fn is_acquired_in_this_process(&self) -> bool;
+    fn is_acquired_in_this_process(&self) -> bool {
+        let lock = self.member(Inside(()));
+        lock.path_lock.is_held(lock.kind)
+    }
 
     /// Returns the path of the lock, as it was given.
-    fn path(&self) -> &str;
+    fn path(&self) -> &str {
+        self.member(Inside(())).path_lock.path().user()
+    }
 }
 
 /// Implements the trait for a pointer to a lock, by the lock that it points to.
@@ -242,69 +277,12 @@ macro_rules! pointers {
     ($($pointer:ty),+) => {
         $(
             impl<T: InterProcessLock + ?Sized> sealed::Sealed for $pointer {
-                fn member(&self, inside: sealed::Inside) -> sealed::OneLock {
+                fn member(&self, inside: Inside) -> sealed::OneLock<'_> {
                     (**self).member(inside)
                 }
             }
 
-            #[async_trait]
-            impl<T: InterProcessLock + ?Sized> InterProcessLock for $pointer {
-                async fn acquire(&self, timeout: Duration) -> Result<AnyGuard, AcquireError> {
-                    (**self).acquire(timeout).await
-                }
-
-                async fn acquire_until(&self, deadline: Instant) -> Result<AnyGuard, AcquireError> {
-                    (**self).acquire_until(deadline).await
-                }
-
-                async fn acquire_with_lease(
-                    &self,
-                    wait: Duration,
-                    lease: Duration,
-                ) -> Result<AnyGuard, AcquireError> {
-                    (**self).acquire_with_lease(wait, lease).await
-                }
-
-                async fn lock(&self) -> Result<AnyGuard, AcquireError> {
-                    (**self).lock().await
-                }
-
-                async fn try_lock(&self) -> Result<AnyGuard, TryLockError> {
-                    (**self).try_lock().await
-                }
-
-                async fn participants(&self) -> Result<Vec<NodePath>, Error> {
-                    (**self).participants().await
-                }
-
-                async fn queue(&self) -> Result<Vec<Contender>, Error> {
-                    (**self).queue().await
-                }
-
-                async fn holders(&self) -> Result<Vec<Contender>, Error> {
-                    (**self).holders().await
-                }
-
-                async fn is_locked(&self) -> Result<bool, Error> {
-                    (**self).is_locked().await
-                }
-
-                async fn queue_len(&self) -> Result<usize, Error> {
-                    (**self).queue_len().await
-                }
-
-                async fn break_lock(&self, contender: &Contender) -> Result<bool, Error> {
-                    (**self).break_lock(contender).await
-                }
-
-                fn is_acquired_in_this_process(&self) -> bool {
-                    (**self).is_acquired_in_this_process()
-                }
-
-                fn path(&self) -> &str {
-                    (**self).path()
-                }
-            }
+            impl<T: InterProcessLock + ?Sized> InterProcessLock for $pointer {}
         )+
     };
 }
@@ -312,44 +290,57 @@ macro_rules! pointers {
 pointers!(&T, Box<T>, Arc<T>);
 
 pub(crate) mod sealed {
-    use crate::engine::path_lock::Member;
+    use std::sync::Arc;
+
+    use crate::engine::path_lock::PathLock;
+    use crate::guards::sealed::Inside;
+    use crate::protocol::node_name::Kind;
 
     /// Implemented by the locks of this crate.
     #[expect(unnameable_types, reason = "sealing is the point")]
     pub trait Sealed {
-        /// Returns the lock as a member of a multi-lock.
         #[doc(hidden)]
-        fn member(&self, inside: Inside) -> OneLock;
+        fn member(&self, inside: Inside) -> OneLock<'_>;
     }
 
-    /// An argument that only this crate can make, so that no other calls the method.
+    /// A lock, of whatever type.
     #[expect(unnameable_types, reason = "only this crate needs a name for it")]
-    #[derive(Debug)]
-    pub struct Inside(pub(crate) ());
+    #[derive(Clone, Copy, Debug)]
+    pub struct OneLock<'a> {
+        pub(crate) path_lock: &'a Arc<PathLock>,
+        pub(crate) kind: Kind,
+    }
+}
 
-    /// A lock as a member of a multi-lock.
-    #[expect(unnameable_types, reason = "only this crate needs a name for it")]
-    #[derive(Debug)]
-    pub struct OneLock(pub(crate) Member);
+impl sealed::OneLock<'_> {
+    async fn acquire(
+        self,
+        budget: Budget,
+        lease: Option<Duration>,
+        location: &'static Location<'static>,
+    ) -> Result<AnyGuard, AcquireError> {
+        let ask = Ask { lease, ..Ask::new(self.kind, budget, location) };
+        acquire(Arc::clone(self.path_lock), ask).await.map(AnyGuard::of)
+    }
 }
 
 /// Returns the budget of a call that does not wait for other contenders, only for the servers.
-pub(crate) fn at_once(path_lock: &PathLock) -> Budget {
-    Budget::Try { timeout: path_lock.client().connect_timeout() }
+pub(crate) fn at_once(client: &Core) -> Budget {
+    Budget::Try { timeout: client.connect_timeout() }
 }
 
 /// Returns the budget of a call with a timeout.
-pub(crate) fn within(path_lock: &PathLock, timeout: Duration) -> Budget {
+pub(crate) fn within(client: &Core, timeout: Duration) -> Budget {
     if timeout.is_zero() {
-        return at_once(path_lock);
+        return at_once(client);
     }
     after(timeout).map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked: timeout })
 }
 
 /// Returns the budget of a call with a deadline.
-pub(crate) fn until(path_lock: &PathLock, deadline: Instant) -> Budget {
+pub(crate) fn until(client: &Core, deadline: Instant) -> Budget {
     let asked = deadline.saturating_duration_since(Instant::now());
-    if asked.is_zero() { at_once(path_lock) } else { Budget::Until { deadline, asked } }
+    if asked.is_zero() { at_once(client) } else { Budget::Until { deadline, asked } }
 }
 
 /// How often in a row a grant is asked for again whose lease was over before the caller had it.
@@ -357,20 +348,21 @@ const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, AcquireError> {
+    check_lease(&ask, path_lock.path().user())?;
     let _waiting = self_wait::watch(&path_lock, &ask);
     let call = Call::begin(&path_lock, &mut ask);
     let attempt = |ask| room::acquire(Arc::clone(&path_lock), ask);
-    let result = until_had(ask, attempt, |hold| Some((hold.path_lock(), hold.lost()?))).await;
+    let result = until_had(ask, attempt, std::slice::from_ref).await;
     call.ended(&path_lock, result, std::slice::from_ref)
 }
 
 /// Repeats `attempt` until its caller has the grant: one may be lost between the grant and here, while the
-/// caller was paused or not polled, and has seen no guard. `lost` returns which lock is lost, and how.
+/// caller was paused or not polled, and has seen no guard.
 #[expect(clippy::manual_async_fn, reason = "each of many that wait would have its arguments twice")]
 pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
     mut ask: Ask,
     attempt: impl Fn(Ask) -> F,
-    lost: impl Fn(&T) -> Option<(&Arc<PathLock>, LostReason)>,
+    holds: impl Fn(&T) -> &[Hold],
 ) -> impl Future<Output = Result<T, AcquireError>> {
     async move {
         let started = Instant::now();
@@ -386,7 +378,7 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
                     return Err(error.timed_out(asked, ask.budget.waited(started)));
                 }
             };
-            let Some((path_lock, reason)) = lost(&granted) else { return Ok(granted) };
+            let Some((path_lock, reason)) = first_lost(holds(&granted)) else { return Ok(granted) };
             // One that is too short for this caller would come to no end by the deadline alone.
             unseen_leases += u32::from(reason == LostReason::LeaseOver);
             let in_time = match ask.budget {
@@ -402,35 +394,31 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
     }
 }
 
-/// Acquires a lock for no longer than a lease.
-pub(crate) async fn acquire_with_lease(
-    path_lock: Arc<PathLock>,
-    ask: Ask,
-    lease: Duration,
-) -> Result<Hold, AcquireError> {
-    if lease.is_zero() {
-        return Err(AcquireError::InvalidLease { path: path_lock.path().user().to_owned() });
-    }
-    acquire(path_lock, Ask { lease: Some(lease), ..ask }).await
+/// Acquires a lock if it is free.
+pub(crate) async fn try_lock(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, TryLockError> {
+    let call = Call::begin(&path_lock, &mut ask);
+    let granted = had(room::acquire(Arc::clone(&path_lock), ask).await, std::slice::from_ref);
+    call.ended(&path_lock, granted, std::slice::from_ref)
 }
 
-/// Acquires a lock if it is free.
-pub(crate) async fn try_lock(
-    path_lock: Arc<PathLock>,
-    kind: Kind,
-    location: &'static Location<'static>,
-) -> Result<Hold, TryLockError> {
-    let mut ask = Ask::new(kind, at_once(&path_lock), location);
-    let call = Call::begin(&path_lock, &mut ask);
-    let result = match room::acquire(Arc::clone(&path_lock), ask).await {
-        Ok(hold) => match hold.lost() {
-            None => Ok(hold),
-            // Lost between the grant and here.
-            Some(reason) => Err(path_lock.lost_at_once(reason).into()),
-        },
-        Err(error) => Err(error),
-    };
-    call.ended(&path_lock, result, std::slice::from_ref)
+/// Returns the error of a call with a lease that is over at once.
+pub(crate) fn check_lease(ask: &Ask, path: &str) -> Result<(), AcquireError> {
+    match ask.lease {
+        Some(Duration::ZERO) => Err(AcquireError::InvalidLease { path: path.to_owned() }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Returns what a try was granted, unless it was lost between the grant and here.
+pub(crate) fn had<T>(
+    granted: Result<T, TryLockError>,
+    holds: impl Fn(&T) -> &[Hold],
+) -> Result<T, TryLockError> {
+    let granted = granted?;
+    match first_lost(holds(&granted)) {
+        Some((path_lock, reason)) => Err(path_lock.lost_at_once(reason).into()),
+        None => Ok(granted),
+    }
 }
 
 /// Returns the nodes in the queue.
@@ -442,7 +430,7 @@ pub(crate) async fn participants(
 }
 
 /// Runs a look at a lock where its session runs.
-async fn look<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
+pub(crate) async fn look<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
     path_lock: Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
 ) -> Result<T, Error> {
@@ -473,32 +461,33 @@ pub(crate) async fn break_lock(path_lock: Arc<PathLock>, contender: &Contender) 
     broken.await.unwrap_or_else(|| Err(ended()))
 }
 
-/// The methods of a lock, and the trait, for a type with a `path_lock`.
+/// The methods that acquire a lock with a timeout, for a type with `client` and `granted`.
 ///
-/// `$import` and `$make` are for the examples: what to import, and an expression that makes the lock.
-macro_rules! lock_methods {
-    ($lock:ident, $guard:ident, $kind:expr, $listed:expr, $import:literal, $make:literal) => {
+/// The texts are for the documentation: what is acquired, and for the examples a name, and an expression that
+/// makes the lock.
+macro_rules! acquire_methods {
+    ($lock:ident, $guard:ident, $kind:expr, $what:literal, $name:literal, $make:literal) => {
         impl $lock {
-            /// Acquires the lock, waiting at most for `timeout`.
+            #[doc = concat!("Acquires ", $what, ", waiting at most for `timeout`.")]
             ///
-            /// The timeout covers everything: creating the lock's directory, retries, reconnects, and waiting
+            /// The timeout covers everything: creating missing directories, retries, reconnects, and waiting
             /// for other contenders. [`Duration::ZERO`](std::time::Duration::ZERO) does not wait for other
-            /// contenders, as [`try_lock`](Self::try_lock), but it does wait for the servers, up to the
-            /// connect timeout. A duration over a year is no deadline.
+            /// contenders, as a try, but it does wait for the servers, up to the connect timeout. A duration
+            /// over a year is no deadline.
             ///
             /// # Errors
-            /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if the lock was not free in time:
-            ///   live contenders were in the way. It will not be granted to this call any more; a node that
-            ///   could not be deleted yet is deleted in the background.
+            /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if live contenders were in the way
+            ///   for all that time. It will not be granted to this call any more; a node that could not be
+            ///   deleted yet is deleted in the background.
             /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an
             ///   answer of a server.
             /// - See [`AcquireError`](crate::AcquireError) for the other variants.
             ///
             /// # Cancel safety
             /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the place in the queue is
-            /// lost and nothing else: a node that was created, or may have been, is deleted in the
+            /// lost and nothing else: nodes that were created, or may have been, are deleted in the
             /// background, which [`Client::flush`](crate::Client::flush) waits for. Do not keep the future
-            /// without polling it: once the lock is granted to it, all other contenders wait until the future
+            /// without polling it: what is granted to it is kept from all other contenders until the future
             /// is polled or dropped.
             ///
             /// # Examples
@@ -507,11 +496,11 @@ macro_rules! lock_methods {
             /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
             /// use std::time::Duration;
-            #[doc = concat!("use zookeeper_recipes::{Acquired, Busy, OrBusy, ", $import, "};")]
+            /// use zookeeper_recipes::{Acquired, Busy, OrBusy};
             ///
-            #[doc = concat!("let lock = ", $make, ";")]
-            /// match lock.acquire(Duration::from_millis(200)).await.or_busy()? {
+            #[doc = concat!("match ", $name, ".acquire(Duration::from_millis(200)).await.or_busy()? {")]
             ///     Acquired(guard) => guard.release().await?, // after the work
             ///     Busy => println!("too busy, try again later"),
             /// }
@@ -523,17 +512,15 @@ macro_rules! lock_methods {
                 &self,
                 timeout: std::time::Duration,
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
-                let budget = $crate::lock::within(&self.path_lock, timeout);
-                let location = std::panic::Location::caller();
-                let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
-                let path_lock = std::sync::Arc::clone(&self.path_lock);
-                async move { $crate::lock::acquire(path_lock, ask).await.map($guard::new) }
+                let budget = $crate::lock::within(self.client(), timeout);
+                let ask = $crate::engine::path_lock::Ask::new($kind, budget, std::panic::Location::caller());
+                self.clone().granted(ask)
             }
 
-            /// Acquires the lock, waiting at most until `deadline`.
+            #[doc = concat!("Acquires ", $what, ", waiting at most until `deadline`.")]
             ///
-            /// One that has passed does not wait for other contenders, as [`try_lock`](Self::try_lock), but it
-            /// does wait for the servers, up to the connect timeout.
+            /// One that has passed does not wait for other contenders, as a try, but it does wait for the
+            /// servers, up to the connect timeout.
             ///
             /// # Errors
             /// See [`acquire`](Self::acquire).
@@ -547,12 +534,11 @@ macro_rules! lock_methods {
             /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
             /// use std::time::{Duration, Instant};
-            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
             ///
             /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
-            #[doc = concat!("let lock = ", $make, ";")]
-            /// let guard = lock.acquire_until(deadline).await?;
+            #[doc = concat!("let guard = ", $name, ".acquire_until(deadline).await?;")]
             /// guard.release().await?;
             /// # Ok(())
             /// # }
@@ -562,33 +548,31 @@ macro_rules! lock_methods {
                 &self,
                 deadline: std::time::Instant,
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
-                let budget = $crate::lock::until(&self.path_lock, deadline);
-                let location = std::panic::Location::caller();
-                let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
-                let path_lock = std::sync::Arc::clone(&self.path_lock);
-                async move { $crate::lock::acquire(path_lock, ask).await.map($guard::new) }
+                let budget = $crate::lock::until(self.client(), deadline);
+                let ask = $crate::engine::path_lock::Ask::new($kind, budget, std::panic::Location::caller());
+                self.clone().granted(ask)
             }
 
-            /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
+            #[doc = concat!("Acquires ", $what, " for no longer than `lease`, waiting at most for `wait`.")]
             ///
             /// The lease begins with the grant. When it is over, the guard is lost, with
-            /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then the lock is released, whether
-            /// the holder is done or not. [`set_lease`](crate::LockGuard::set_lease) moves the end, and
+            /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released, whether the holder
+            /// is done or not. [`set_lease`](crate::LockGuard::set_lease) moves the end, and
             /// [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much is left. Guards that
-            /// [share](crate::LockGuard::reenter) the hold share the lease, and a conversion keeps it.
+            /// [share](crate::LockGuard::reenter) a hold share the lease, and a conversion keeps it.
             ///
             /// The clock of this process measures the lease, and goes on while the machine sleeps. A holder
             /// that has been paused may go on with its work after the end, as with any other loss: the
             /// resource has to compare the [token](crate::LockGuard::fencing_token).
             ///
-            /// A lock needs no lease to be freed after a crash: it goes with the session of its process, with
+            /// No lease is needed to free a lock after a crash: it goes with the session of its process, with
             /// a lease or without. A lease bounds how long a process that lives keeps the lock. One of more
             /// than a year is none. `wait` is the timeout of [`acquire`](Self::acquire).
             ///
             /// # Errors
             /// - [`AcquireError::InvalidLease`](crate::AcquireError::InvalidLease) if `lease` is zero.
-            /// - [`AcquireError::LeaseOver`](crate::AcquireError::LeaseOver) if the lease was over before this
-            ///   future was polled again, and no time is left for another try.
+            /// - [`AcquireError::LeaseOver`](crate::AcquireError::LeaseOver) if the lease was over before
+            ///   this future was polled again, and no time is left for another try.
             /// - See [`acquire`](Self::acquire).
             ///
             /// # Cancel safety
@@ -600,12 +584,12 @@ macro_rules! lock_methods {
             /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
             /// use std::time::Duration;
-            #[doc = concat!("use zookeeper_recipes::{LostReason, ReleaseError, ", $import, "};")]
+            /// use zookeeper_recipes::{LostReason, ReleaseError};
             ///
-            #[doc = concat!("let lock = ", $make, ";")]
             /// let (wait, lease) = (Duration::from_secs(10), Duration::from_millis(50));
-            /// let guard = lock.acquire_with_lease(wait, lease).await?;
+            #[doc = concat!("let guard = ", $name, ".acquire_with_lease(wait, lease).await?;")]
             /// // Work that takes longer than the lease.
             /// # guard.lost().await;
             /// match guard.release().await {
@@ -623,18 +607,73 @@ macro_rules! lock_methods {
                 wait: std::time::Duration,
                 lease: std::time::Duration,
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
-                let budget = $crate::lock::within(&self.path_lock, wait);
-                let location = std::panic::Location::caller();
-                let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
-                let path_lock = std::sync::Arc::clone(&self.path_lock);
-                async move { $crate::lock::acquire_with_lease(path_lock, ask, lease).await.map($guard::new) }
+                let budget = $crate::lock::within(self.client(), wait);
+                let ask = $crate::engine::path_lock::Ask::new($kind, budget, std::panic::Location::caller());
+                self.clone().granted($crate::engine::path_lock::Ask { lease: Some(lease), ..ask })
             }
 
-            /// Acquires the lock, waiting for as long as other contenders are in the way.
+            /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile.
             ///
-            /// If a guard of the same task holds the lock, this waits forever. When it has waited for a hold of
-            /// this client for a second, a `WARN` in the log names the lines of both calls, once for each lock of
-            /// a client.
+            /// For threads and scripts. Do not call it, or the others with this prefix, in asynchronous code:
+            /// it blocks the executor's thread (use `spawn_blocking`). Tokio's own panic there; these do not
+            /// notice it.
+            ///
+            /// # Errors
+            /// See [`acquire`](Self::acquire).
+            ///
+            /// # Examples
+            /// ```
+            /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
+            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
+            /// use std::time::Duration;
+            /// use zookeeper_recipes::{Acquired, Busy, OrBusy};
+            ///
+            #[doc = concat!("match ", $name, ".blocking_acquire(Duration::from_millis(200)).or_busy()? {")]
+            ///     Acquired(guard) => guard.blocking_release()?, // after the work
+            ///     Busy => println!("too busy, try again later"),
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[track_caller]
+            pub fn blocking_acquire(
+                &self,
+                timeout: std::time::Duration,
+            ) -> Result<$guard, crate::AcquireError> {
+                $crate::blocking::block_on(self.acquire(timeout))
+            }
+
+            /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
+            /// meanwhile.
+            ///
+            /// # Errors
+            /// See [`acquire_with_lease`](Self::acquire_with_lease).
+            #[track_caller]
+            pub fn blocking_acquire_with_lease(
+                &self,
+                wait: std::time::Duration,
+                lease: std::time::Duration,
+            ) -> Result<$guard, crate::AcquireError> {
+                $crate::blocking::block_on(self.acquire_with_lease(wait, lease))
+            }
+        }
+    };
+}
+
+/// These, and those that acquire a lock without a timeout or without waiting, for a type that has
+/// `granted_at_once` too.
+macro_rules! acquire_and_try_methods {
+    ($lock:ident, $guard:ident, $kind:expr, $what:literal, $make:literal) => {
+        $crate::lock::acquire_methods!($lock, $guard, $kind, $what, "lock", $make);
+
+        impl $lock {
+            #[doc = concat!("Acquires ", $what, ", waiting for as long as other contenders are in the way.")]
+            ///
+            /// If a guard of the same task holds a lock that it waits for, this waits forever. When it has
+            /// waited for a hold of this client for a second, a `WARN` in the log names the lines of both
+            /// calls, once for each lock of a client.
             ///
             /// # Errors
             /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answers for as
@@ -651,9 +690,7 @@ macro_rules! lock_methods {
             /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
-            ///
-            #[doc = concat!("let lock = ", $make, ";")]
+            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
             /// let guard = lock.lock().await?;
             /// assert!(guard.is_held());
             /// guard.release().await?;
@@ -665,21 +702,18 @@ macro_rules! lock_methods {
                 &self,
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
                 let budget = $crate::engine::path_lock::Budget::Forever;
-                let location = std::panic::Location::caller();
-                let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
-                let path_lock = std::sync::Arc::clone(&self.path_lock);
-                // Called inside: a future that is awaited by another is in it twice, and many may be waiting.
-                async move { $crate::lock::acquire(path_lock, ask).await.map($guard::new) }
+                let ask = $crate::engine::path_lock::Ask::new($kind, budget, std::panic::Location::caller());
+                self.clone().granted(ask)
             }
 
-            /// Acquires the lock if it is free.
+            #[doc = concat!("Acquires ", $what, " without waiting for other contenders.")]
             ///
-            /// If contended, creates no node: reads the queue, and confirms it after a `sync`, because a
-            /// member of the ensemble may lag behind. Nodes of this client that are still being deleted are
-            /// waited for.
+            /// If contended, creates no node: reads the queue (of several locks, all queues by one request),
+            /// and confirms it after a `sync`, because a member of the ensemble may lag behind. Nodes of this
+            /// client that are still being deleted are waited for.
             ///
-            /// While another task of this client has a mutex or the write lock, a try returns `WouldBlock` without a
-            /// request; a reader that finds no node to share reads the queue. A fair lock with
+            /// While another task of this client has a mutex or the write lock, a try returns `WouldBlock`
+            /// without a request; a reader that finds no node to share reads the queue. A fair lock with
             /// `max_waiters` nodes of this client returns
             /// [`TooManyWaiters`](crate::AcquireError::TooManyWaiters), also if the lock is free.
             ///
@@ -700,9 +734,9 @@ macro_rules! lock_methods {
             /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("use zookeeper_recipes::{TryLockError, ", $import, "};")]
+            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
+            /// use zookeeper_recipes::TryLockError;
             ///
-            #[doc = concat!("let lock = ", $make, ";")]
             /// match lock.try_lock().await {
             ///     Ok(guard) => guard.release().await?, // after the work
             ///     Err(TryLockError::WouldBlock { contention, .. }) => println!("{contention}"),
@@ -716,61 +750,14 @@ macro_rules! lock_methods {
             pub fn try_lock(
                 &self,
             ) -> impl Future<Output = Result<$guard, crate::TryLockError>> + Send + 'static + use<> {
-                let location = std::panic::Location::caller();
-                let hold = $crate::lock::try_lock(std::sync::Arc::clone(&self.path_lock), $kind, location);
-                async move { hold.await.map($guard::new) }
+                let budget = $crate::lock::at_once(self.client());
+                let ask = $crate::engine::path_lock::Ask::new($kind, budget, std::panic::Location::caller());
+                self.clone().granted_at_once(ask)
             }
 
-            /// Acquires the lock like [`acquire`](Self::acquire), and blocks the thread meanwhile.
+            /// Acquires like [`lock`](Self::lock), and blocks the thread meanwhile.
             ///
-            /// For threads and scripts. Do not call it, or the others with this prefix, in asynchronous code:
-            /// it blocks the executor's thread (use `spawn_blocking`). Tokio's own panic there; these do not notice
-            /// it.
-            ///
-            /// # Errors
-            /// See [`acquire`](Self::acquire).
-            ///
-            /// # Examples
-            /// ```
-            /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
-            /// use std::time::Duration;
-            #[doc = concat!("use zookeeper_recipes::{Acquired, Busy, OrBusy, ", $import, "};")]
-            ///
-            #[doc = concat!("let lock = ", $make, ";")]
-            /// match lock.blocking_acquire(Duration::from_millis(200)).or_busy()? {
-            ///     Acquired(guard) => guard.blocking_release()?, // after the work
-            ///     Busy => println!("too busy, try again later"),
-            /// }
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[track_caller]
-            pub fn blocking_acquire(
-                &self,
-                timeout: std::time::Duration,
-            ) -> Result<$guard, crate::AcquireError> {
-                $crate::blocking::block_on(self.acquire(timeout))
-            }
-
-            /// Acquires the lock like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
-            /// meanwhile.
-            ///
-            /// # Errors
-            /// See [`acquire_with_lease`](Self::acquire_with_lease).
-            #[track_caller]
-            pub fn blocking_acquire_with_lease(
-                &self,
-                wait: std::time::Duration,
-                lease: std::time::Duration,
-            ) -> Result<$guard, crate::AcquireError> {
-                $crate::blocking::block_on(self.acquire_with_lease(wait, lease))
-            }
-
-            /// Acquires the lock like [`lock`](Self::lock), and blocks the thread meanwhile.
-            ///
-            /// If a guard of the same thread holds the lock, this waits forever.
+            /// If a guard of the same thread holds a lock that it waits for, this waits forever.
             ///
             /// # Errors
             /// See [`lock`](Self::lock).
@@ -779,14 +766,44 @@ macro_rules! lock_methods {
                 $crate::blocking::block_on(self.lock())
             }
 
-            /// Acquires the lock if it is free, like [`try_lock`](Self::try_lock), and blocks the thread until the
-            /// servers have answered.
+            /// Acquires like [`try_lock`](Self::try_lock), and blocks the thread until the servers have
+            /// answered.
             ///
             /// # Errors
             /// See [`try_lock`](Self::try_lock).
             #[track_caller]
             pub fn blocking_try_lock(&self) -> Result<$guard, crate::TryLockError> {
                 $crate::blocking::block_on(self.try_lock())
+            }
+        }
+    };
+}
+
+/// The methods of a lock, and the trait, for a type with a `path_lock`.
+///
+/// `$make` is for the examples: an expression that makes the lock.
+macro_rules! lock_methods {
+    ($lock:ident, $guard:ident, $kind:expr, $make:literal) => {
+        $crate::lock::acquire_and_try_methods!($lock, $guard, $kind, "the lock", $make);
+
+        impl $lock {
+            fn client(&self) -> &$crate::session::core::Core {
+                self.path_lock.client()
+            }
+
+            async fn granted(
+                self,
+                ask: $crate::engine::path_lock::Ask,
+            ) -> Result<$guard, crate::AcquireError> {
+                // Called inside: a future that is awaited by another is in it twice, and many may be waiting.
+                $crate::lock::acquire(self.path_lock, ask).await.map($guard::new)
+            }
+
+            async fn granted_at_once(
+                self,
+                ask: $crate::engine::path_lock::Ask,
+            ) -> Result<$guard, crate::TryLockError> {
+                $crate::lock::try_lock(self.path_lock, ask).await.map($guard::new)
             }
 
             /// Returns the paths of the nodes in the lock's queue, of all processes and in order.
@@ -811,9 +828,7 @@ macro_rules! lock_methods {
             /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
-            ///
-            #[doc = concat!("let lock = ", $make, ";")]
+            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
             /// let guard = lock.lock().await?;
             /// assert_eq!(lock.participants().await?, [guard.node()]);
             /// guard.release().await?;
@@ -823,7 +838,7 @@ macro_rules! lock_methods {
             /// ```
             #[doc(alias = "getParticipantNodes")]
             pub async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::Error> {
-                $crate::lock::participants(std::sync::Arc::clone(&self.path_lock), $listed).await
+                $crate::lock::participants(std::sync::Arc::clone(&self.path_lock), Some($kind)).await
             }
 
             /// Returns `true` if the lock is held, by the clock, by a guard that a lock of this type and this
@@ -835,9 +850,7 @@ macro_rules! lock_methods {
             /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
-            ///
-            #[doc = concat!("let lock = ", $make, ";")]
+            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
             /// let guard = lock.lock().await?;
             /// assert!(lock.is_acquired_in_this_process());
             /// drop(guard);
@@ -858,100 +871,37 @@ macro_rules! lock_methods {
             }
         }
 
-        $crate::lock::queue_methods!($lock, $import, $make, "lock.lock().await?");
+        $crate::lock::queue_methods!($lock, $make, "lock.lock().await?");
 
         impl $crate::lock::sealed::Sealed for $lock {
-            fn member(&self, _: $crate::lock::sealed::Inside) -> $crate::lock::sealed::OneLock {
-                let path_lock = std::sync::Arc::clone(&self.path_lock);
-                $crate::lock::sealed::OneLock($crate::engine::path_lock::Member { path_lock, kind: $kind })
+            fn member(&self, _: $crate::guards::sealed::Inside) -> $crate::lock::sealed::OneLock<'_> {
+                $crate::lock::sealed::OneLock { path_lock: &self.path_lock, kind: $kind }
             }
         }
 
-        #[async_trait::async_trait]
-        impl $crate::lock::InterProcessLock for $lock {
-            async fn acquire(
-                &self,
-                timeout: std::time::Duration,
-            ) -> Result<crate::AnyGuard, crate::AcquireError> {
-                Self::acquire(self, timeout).await.map(Into::into)
-            }
-
-            async fn acquire_until(
-                &self,
-                deadline: std::time::Instant,
-            ) -> Result<crate::AnyGuard, crate::AcquireError> {
-                Self::acquire_until(self, deadline).await.map(Into::into)
-            }
-
-            async fn acquire_with_lease(
-                &self,
-                wait: std::time::Duration,
-                lease: std::time::Duration,
-            ) -> Result<crate::AnyGuard, crate::AcquireError> {
-                Self::acquire_with_lease(self, wait, lease).await.map(Into::into)
-            }
-
-            async fn lock(&self) -> Result<crate::AnyGuard, crate::AcquireError> {
-                Self::lock(self).await.map(Into::into)
-            }
-
-            async fn try_lock(&self) -> Result<crate::AnyGuard, crate::TryLockError> {
-                Self::try_lock(self).await.map(Into::into)
-            }
-
-            async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::Error> {
-                Self::participants(self).await
-            }
-
-            async fn queue(&self) -> Result<Vec<crate::Contender>, crate::Error> {
-                Self::queue(self).await
-            }
-
-            async fn holders(&self) -> Result<Vec<crate::Contender>, crate::Error> {
-                Self::holders(self).await
-            }
-
-            async fn is_locked(&self) -> Result<bool, crate::Error> {
-                Self::is_locked(self).await
-            }
-
-            async fn queue_len(&self) -> Result<usize, crate::Error> {
-                Self::queue_len(self).await
-            }
-
-            async fn break_lock(&self, contender: &crate::Contender) -> Result<bool, crate::Error> {
-                Self::break_lock(self, contender).await
-            }
-
-            fn is_acquired_in_this_process(&self) -> bool {
-                Self::is_acquired_in_this_process(self)
-            }
-
-            fn path(&self) -> &str {
-                Self::path(self)
-            }
-        }
+        impl $crate::lock::InterProcessLock for $lock {}
     };
 }
 
 /// The methods of a lock, for a type with a `path_lock`, that show who holds it and who waits.
 ///
-/// The texts are for the examples: what to import, and expressions that make the lock and hold it.
+/// The texts are for the examples: expressions that make the lock and hold it.
 macro_rules! queue_methods {
-    ($lock:ident, $import:literal, $make:literal, $hold:literal) => {
+    ($lock:ident, $make:literal, $hold:literal) => {
         impl $lock {
-            /// Returns all contenders, of all processes and in order: who holds the lock, and who waits for it.
+            /// Returns all contenders, of all processes and in order: who holds the lock, and who waits for
+            /// it.
             ///
-            /// Each says who it is ([`Contender`](crate::Contender)). Of a read-write lock readers and writers are
-            /// in one queue, which both of its sides return. It lists the lock's directory and reads each node, at
-            /// most 32 at a time; one that is gone by then is left out. The queue may have changed by the time that
-            /// this returns.
+            /// Each says who it is ([`Contender`](crate::Contender)). Of a read-write lock readers and
+            /// writers are in one queue, which both of its sides return. It lists the lock's directory and
+            /// reads each node, at most 32 at a time; one that is gone by then is left out. The queue may
+            /// have changed by the time that this returns.
             ///
             /// It waits up to 1 s for a contender of another recipe to leave, and only then returns
             /// [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
             ///
-            /// A node whose ACL denies this client READ has no [`identity`](crate::Contender::identity) to show.
-            /// Servers from ZooKeeper 3.9.3 refuse its Stat, too:
+            /// A node whose ACL denies this client READ has no [`identity`](crate::Contender::identity) to
+            /// show. Servers from ZooKeeper 3.9.3 refuse its Stat, too:
             /// [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) names the node then.
             ///
             /// # Errors
@@ -966,9 +916,7 @@ macro_rules! queue_methods {
             /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
-            ///
-            #[doc = concat!("let lock = ", $make, ";")]
+            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
             #[doc = concat!("let guard = ", $hold, ";")]
             /// for contender in lock.queue().await? {
             ///     println!("{contender}"); // web-3/4711/stock (exclusive, queued 12s ago, session ..
@@ -984,12 +932,12 @@ macro_rules! queue_methods {
                 $crate::lock::queue(std::sync::Arc::clone(&self.path_lock)).await
             }
 
-            /// Returns the contenders that hold the lock: none, one, or of a read-write lock all readers before the
-            /// first writer.
+            /// Returns the contenders that hold the lock: none, one, or of a read-write lock all readers
+            /// before the first writer.
             ///
-            /// They are those that are first in the queue. The first may be about to be granted the lock, and a
-            /// node that a client [keeps](crate::InterProcessMutexBuilder::sticky) is first while none of its tasks
-            /// holds the lock. Only these nodes are read; otherwise it is [`queue`](Self::queue).
+            /// They are those that are first in the queue. The first may be about to be granted the lock, and
+            /// a node that a client [keeps](crate::InterProcessMutexBuilder::sticky) is first while none of
+            /// its tasks holds the lock. Only these nodes are read; otherwise it is [`queue`](Self::queue).
             ///
             /// # Errors
             /// See [`queue`](Self::queue).
@@ -1003,9 +951,7 @@ macro_rules! queue_methods {
             /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
-            ///
-            #[doc = concat!("let lock = ", $make, ";")]
+            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
             #[doc = concat!("let guard = ", $hold, ";")]
             /// let holders = lock.holders().await?;
             /// assert_eq!(holders[0].node(), &guard.node());
@@ -1020,30 +966,14 @@ macro_rules! queue_methods {
             /// Returns `true` if any contender of any process holds the lock, or is about to.
             ///
             /// It is one list. The answer may be out of date when it arrives, so it is for display, not for a
-            /// decision to acquire the lock: [`InterProcessMutex::try_lock`](crate::InterProcessMutex::try_lock) is.
+            /// decision to acquire the lock:
+            /// [`InterProcessMutex::try_lock`](crate::InterProcessMutex::try_lock) is.
             ///
             /// # Errors
             /// See [`queue`](Self::queue).
             ///
             /// # Cancel safety
             /// It only reads.
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
-            ///
-            #[doc = concat!("let lock = ", $make, ";")]
-            /// assert!(!lock.is_locked().await?);
-            #[doc = concat!("let guard = ", $hold, ";")]
-            /// assert!(lock.is_locked().await?);
-            /// # guard.release().await?;
-            /// # Ok(())
-            /// # }
-            /// ```
             pub async fn is_locked(&self) -> Result<bool, crate::Error> {
                 $crate::lock::count(std::sync::Arc::clone(&self.path_lock)).await.map(|count| count > 0)
             }
@@ -1058,51 +988,35 @@ macro_rules! queue_methods {
             ///
             /// # Cancel safety
             /// It only reads.
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
-            ///
-            #[doc = concat!("let lock = ", $make, ";")]
-            #[doc = concat!("let guard = ", $hold, ";")]
-            /// assert_eq!(lock.queue_len().await?, 1);
-            /// # guard.release().await?;
-            /// # Ok(())
-            /// # }
-            /// ```
             pub async fn queue_len(&self) -> Result<usize, crate::Error> {
                 $crate::lock::count(std::sync::Arc::clone(&self.path_lock)).await
             }
 
-            /// Deletes the node of a contender of any process, so that it does not hold the lock, or its place in the
-            /// queue, any more. Returns `false` if the node did not exist any more.
+            /// Deletes the node of a contender of any process, so that it does not hold the lock, or its
+            /// place in the queue, any more. Returns `false` if the node did not exist any more.
             ///
-            /// It is for an operator who knows that the holder hangs. **The holder may still be at work**: the next
-            /// in line is granted the lock at once, and a holder of this crate is told by its heartbeat, within a
-            /// sixth of its session timeout (5 s by default), that its lock is lost, with
-            /// [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until then only the
-            /// [fencing token](crate::LockGuard::fencing_token) keeps it from writing; a
-            /// [transaction](crate::LockGuard::transaction) under its guard fails from now on. To ask the holder to
-            /// release the lock, use [`Client::attempt_revoke`](crate::Client::attempt_revoke).
+            /// It is for an operator who knows that the holder hangs. **The holder may still be at work**:
+            /// the next in line is granted the lock at once, and a holder of this crate is told by its
+            /// heartbeat, within a sixth of its session timeout (5 s by default), that its lock is lost, with
+            /// [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until then only the [fencing
+            /// token](crate::LockGuard::fencing_token) keeps it from writing; a
+            /// [transaction](crate::LockGuard::transaction) under its guard fails from now on. To ask the
+            /// holder to release the lock, use [`Client::attempt_revoke`](crate::Client::attempt_revoke).
             ///
-            /// A waiter that is broken is not let in. It notices when it would be its turn, or with any other look at
-            /// the queue, and queues again at the end, as its client's retry policy says, or ends with
-            /// [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
+            /// A waiter that is broken is not let in. It notices when it would be its turn, or with any other
+            /// look at the queue, and queues again at the end, as its client's retry policy says, or ends
+            /// with [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
             ///
-            /// The node is deleted only if it is the one that was returned: of the same session, created by the
-            /// same transaction.
+            /// The node is deleted only if it is the one that was returned: of the same session, created by
+            /// the same transaction.
             ///
             /// # Errors
-            /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the queue of another lock.
-            ///   Nothing is sent.
-            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the directory in which the node is denies
-            ///   this client DELETE.
-            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or the node was written
-            ///   to again and again: it may be deleted or not.
+            /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the queue of
+            ///   another lock. Nothing is sent.
+            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the directory in which the
+            ///   node is denies this client DELETE.
+            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or the node
+            ///   was written to again and again: it may be deleted or not.
             /// - See [`Error`](crate::Error) for the other kinds.
             ///
             /// # Cancel safety
@@ -1114,9 +1028,7 @@ macro_rules! queue_methods {
             /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
             /// # let server = zookeeper_test_server::Server::start()?;
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
-            ///
-            #[doc = concat!("let lock = ", $make, ";")]
+            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
             #[doc = concat!("let guard = ", $hold, ";")]
             /// for holder in lock.holders().await? {
             ///     println!("breaks the lock of {holder}");
@@ -1135,83 +1047,4 @@ macro_rules! queue_methods {
     };
 }
 
-/// A builder of a lock, with the options that all have.
-macro_rules! lock_builder {
-    ($(#[$docs:meta])* $builder:ident, $lock:ident, $recipe:expr) => {
-        $(#[$docs])*
-        #[must_use = "it does nothing until `build` is called"]
-        #[derive(Clone)]
-        pub struct $builder {
-            client: crate::Client,
-            path: String,
-            asked: crate::engine::lock_options::RequestedOptions,
-        }
-
-        impl std::fmt::Debug for $builder {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "{}({})", stringify!($builder), $crate::shown::Quoted(&self.path))
-            }
-        }
-
-        impl $builder {
-            /// Sets the data of the lock nodes, for people and tools that look at them; no recipe reads it.
-            ///
-            /// At most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB. The default is one line that
-            /// says who this process is, an [`Identity`](crate::Identity); Curator's is the address of its host.
-            /// Kazoo reads the data as UTF-8.
-            #[doc(alias = "getLockNodeBytes")]
-            pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-                self.asked.data = Some(data.into().into());
-                self
-            }
-
-            /// Sets the ACL of the lock nodes, and of directories that have to be created.
-            ///
-            /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
-            pub fn acl(mut self, acl: impl Into<Vec<crate::Acl>>) -> Self {
-                self.asked.acl = Some(acl.into().into());
-                self
-            }
-
-            /// Sets the kind of node that missing directories are created as.
-            ///
-            /// The default is [`ParentNodes::Container`](crate::ParentNodes::Container), as in Curator; with
-            /// kazoo's dialect it is [`ParentNodes::Persistent`](crate::ParentNodes::Persistent).
-            #[doc(alias = "dontUseContainerParents")]
-            pub fn parents(mut self, parents: crate::ParentNodes) -> Self {
-                self.asked.parents = Some(parents);
-                self
-            }
-
-            /// Sets whose node names to use.
-            ///
-            /// The default is [`Dialect::Curator`](crate::Dialect::Curator). All contenders of one path have
-            /// to agree on it.
-            pub fn dialect(mut self, dialect: crate::Dialect) -> Self {
-                self.asked.dialect = Some(dialect);
-                self
-            }
-
-            /// Builds the lock, without any I/O.
-            ///
-            /// # Errors
-            /// - [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) if ZooKeeper would refuse the
-            ///   path, or it is `/`, below `/zookeeper`, or longer than 16 KiB with the namespace.
-            /// - [`BuildError::InvalidOption`](crate::BuildError::InvalidOption) if an option has a value
-            ///   that cannot work.
-            /// - [`BuildError::ConflictingOptions`](crate::BuildError::ConflictingOptions) if the same client
-            ///   uses the path with another value of an option.
-            /// - [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) if the same client uses the
-            ///   path for a recipe with another kind of queue.
-            ///
-            /// A client uses a path while there is a live handle or guard, or a call whose nodes are still
-            /// being deleted.
-            pub fn build(self) -> Result<$lock, crate::BuildError> {
-                let path_lock = self.client.path_lock(&self.path, $recipe, &self.asked)?;
-                Ok($lock { path_lock })
-            }
-        }
-    };
-}
-
-pub(crate) use {lock_builder, lock_methods, queue_methods};
+pub(crate) use {acquire_and_try_methods, acquire_methods, lock_methods, queue_methods};

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Client;
-use crate::engine::lock_options::{Recipe, RequestedOptions};
+use crate::builder::lock_builder;
+use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
-use crate::error::BuildError;
 use crate::guard::LockGuard;
-use crate::lock::{lock_builder, lock_methods};
+use crate::lock::lock_methods;
 use crate::protocol::node_name::Kind;
 use crate::protocol::room::HandOff;
 
@@ -84,68 +83,6 @@ pub struct InterProcessMutex {
     path_lock: Arc<PathLock>,
 }
 
-impl InterProcessMutex {
-    /// Creates a handle of the mutex at `path`, without any I/O.
-    ///
-    /// It has the options of the handles that this client already has for the path, or the defaults.
-    ///
-    /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
-    ///   longer than 16 KiB with the namespace.
-    /// - [`BuildError::MixedRecipes`] if this client uses the path for a read-write lock: there is a
-    ///   live handle or guard, or a call whose nodes are still being deleted.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessMutex;
-    ///
-    /// let lock = InterProcessMutex::new(&client, "/inventory/sku-42")?;
-    /// assert_eq!(lock.path(), "/inventory/sku-42");
-    /// assert!(InterProcessMutex::new(&client, "no/slash").is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
-        Self::builder(client, path).build()
-    }
-
-    /// Returns a builder of the mutex at `path`, for other options than the defaults.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessMutex;
-    ///
-    /// let lock = InterProcessMutex::builder(&client, "/inventory/sku-42").data("worker-7").build()?;
-    /// # lock.participants().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn builder(client: &Client, path: impl AsRef<str>) -> InterProcessMutexBuilder {
-        InterProcessMutexBuilder {
-            client: client.clone(),
-            path: path.as_ref().to_owned(),
-            asked: RequestedOptions::default(),
-        }
-    }
-}
-
-lock_methods!(
-    InterProcessMutex,
-    LockGuard,
-    Kind::Exclusive,
-    None,
-    "InterProcessMutex",
-    r#"InterProcessMutex::new(&client, "/inventory/sku-42")?"#
-);
-
 lock_builder! {
     /// Builder of an [`InterProcessMutex`].
     ///
@@ -176,8 +113,15 @@ lock_builder! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessMutexBuilder, InterProcessMutex, Recipe::Mutex
+    InterProcessMutexBuilder, InterProcessMutex, Recipe::Mutex, "mutex", "/inventory/sku-42"
 }
+
+lock_methods!(
+    InterProcessMutex,
+    LockGuard,
+    Kind::Exclusive,
+    r#"InterProcessMutex::new(&client, "/inventory/sku-42")?"#
+);
 
 impl InterProcessMutexBuilder {
     /// Sets the maximum number of tasks of this client that have the lock in a row, and the maximum time,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Client;
+use crate::builder::lock_builder;
 use crate::engine::convert;
 use crate::engine::hold::Hold;
-use crate::engine::lock_options::{Recipe, RequestedOptions};
+use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
-use crate::error::{BuildError, ConversionError, ConversionFailure, Error, Lost, LostReason};
+use crate::error::{ConversionError, ConversionFailure, Error, Lost, LostReason};
 use crate::guard::{LockGuard, ReadGuard, WriteGuard};
-use crate::lock::{lock_builder, lock_methods, participants, queue_methods};
+use crate::lock::{lock_methods, participants, queue_methods};
 use crate::mode::{Mode, Read, Write};
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
@@ -72,58 +72,40 @@ pub struct InterProcessReadWriteLock {
     path_lock: Arc<PathLock>,
 }
 
+lock_builder! {
+    /// Builder of an [`InterProcessReadWriteLock`].
+    ///
+    /// All handles of one client for one path and recipe share its options: the first handle decides, and
+    /// what a later one leaves unset it takes over.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Acl, Dialect, InterProcessReadWriteLock, ParentNodes};
+    ///
+    /// let lock = InterProcessReadWriteLock::builder(&client, "/cache/prices")
+    ///     .hand_off(100, Duration::from_millis(10)) // among the tasks of this process
+    ///     .sticky(Duration::from_secs(5)) // the readers keep their node
+    ///     .data("worker-7") // for people who look at the nodes
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
+    ///     .dialect(Dialect::Curator)
+    ///     .build()?;
+    /// # lock.read_lock().lock().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    InterProcessReadWriteLockBuilder, InterProcessReadWriteLock, Recipe::ReadWriteLock, "read-write lock", "/cache/prices"
+}
+
 impl InterProcessReadWriteLock {
-    /// Creates a handle of the read-write lock at `path`, without any I/O.
-    ///
-    /// It has the options of the handles that this client already has for the path, or the defaults.
-    ///
-    /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
-    ///   longer than 16 KiB with the namespace.
-    /// - [`BuildError::MixedRecipes`] if this client uses the path for a mutex or a fair lock: there is a
-    ///   live handle or guard, or a call whose nodes are still being deleted.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessReadWriteLock;
-    ///
-    /// let lock = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
-    /// assert_eq!(lock.path(), "/cache/prices");
-    /// assert!(InterProcessReadWriteLock::new(&client, "no/slash").is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
-        Self::builder(client, path).build()
-    }
-
-    /// Returns a builder of the read-write lock at `path`, for other options than the defaults.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessReadWriteLock;
-    ///
-    /// let lock = InterProcessReadWriteLock::builder(&client, "/cache/prices").data("worker-7").build()?;
-    /// # lock.participants().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn builder(client: &Client, path: impl AsRef<str>) -> InterProcessReadWriteLockBuilder {
-        InterProcessReadWriteLockBuilder {
-            client: client.clone(),
-            path: path.as_ref().to_owned(),
-            asked: RequestedOptions::default(),
-        }
-    }
-
     /// Returns the lock that readers share.
     ///
     /// # Examples
@@ -202,43 +184,9 @@ impl InterProcessReadWriteLock {
 
 queue_methods!(
     InterProcessReadWriteLock,
-    "InterProcessReadWriteLock",
     r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?"#,
     "lock.write_lock().lock().await?"
 );
-
-lock_builder! {
-    /// Builder of an [`InterProcessReadWriteLock`].
-    ///
-    /// All handles of one client for one path and recipe share its options: the first handle decides, and
-    /// what a later one leaves unset it takes over.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
-    /// # let client = client.connect(&server.connect_string()).await?;
-    /// use std::time::Duration;
-    /// use zookeeper_recipes::{Acl, Dialect, InterProcessReadWriteLock, ParentNodes};
-    ///
-    /// let lock = InterProcessReadWriteLock::builder(&client, "/cache/prices")
-    ///     .hand_off(100, Duration::from_millis(10)) // among the tasks of this process
-    ///     .sticky(Duration::from_secs(5)) // the readers keep their node
-    ///     .data("worker-7") // for people who look at the nodes
-    ///     .acl([Acl::creator_all()]) // the client has credentials
-    ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
-    ///     .dialect(Dialect::Curator)
-    ///     .build()?;
-    /// # lock.read_lock().lock().await?.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    InterProcessReadWriteLockBuilder, InterProcessReadWriteLock, Recipe::ReadWriteLock
-}
 
 impl InterProcessReadWriteLockBuilder {
     /// Sets how many writers of this client have the lock by one node, how many readers share one that did not wait for it
@@ -343,8 +291,6 @@ lock_methods!(
     InterProcessReadLock,
     ReadGuard,
     Kind::Shared,
-    Some(Kind::Shared),
-    "InterProcessReadWriteLock",
     r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?.read_lock()"#
 );
 
@@ -376,8 +322,6 @@ lock_methods!(
     InterProcessWriteLock,
     WriteGuard,
     Kind::Exclusive,
-    Some(Kind::Exclusive),
-    "InterProcessReadWriteLock",
     r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?.write_lock()"#
 );
 

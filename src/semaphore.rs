@@ -6,40 +6,36 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::blocking::block_on;
+use crate::builder::builder;
 use crate::client::Client;
 use crate::contender::Contender;
 use crate::engine::hold::Hold;
-use crate::engine::lock_options::{MAX_PERMITS, Recipe, RequestedOptions, SemaphoreOptions};
+use crate::engine::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
 use crate::engine::observe::Call;
-use crate::engine::path_lock::{Ask, Budget, PathLock};
+use crate::engine::path_lock::{Ask, PathLock};
 use crate::engine::{limit, permits};
-use crate::error::{
-    AcquireError, BuildError, Error, Lost, Purpose, ReleaseError, RequestFailure, TransactionError,
-    TryLockError,
-};
-use crate::guard::{AnyGuard, LockGuard, LockState};
-use crate::guard_set::GuardSet;
-use crate::lock::{at_once, until, until_had, within};
-use crate::mode::Exclusive;
-use crate::options::{Acl, ParentNodes};
+use crate::error::{AcquireError, BuildError, Error, Purpose, RequestFailure, TryLockError};
+use crate::guard_set::{GuardSet, Shares};
+use crate::guards::guard_methods;
+use crate::lock::{acquire_methods, at_once, check_lease, had, look, until, until_had, within};
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::slot_of;
+use crate::session::core::Core;
 use crate::shown::{Quoted, debug_as_path};
 use crate::token::FencingToken;
-use crate::transaction::{NodeData, Transaction};
 
 /// A counting semaphore across processes: at most so many permits are held at a time.
 ///
 /// It is Curator's `InterProcessSemaphoreV2`, in Curator's layout: a contender queues in `<path>/locks`, and
 /// each permit is an ephemeral node in `<path>/leases`. Java processes that use Curator contend for the same
-/// permits. With a limit of 1 it is Curator's `InterProcessSemaphoreMutex`, and does not exclude holders of an
-/// [`InterProcessMutex`](crate::InterProcessMutex) on the same path: their nodes are in other directories.
+/// permits. With a limit of 1 it is Curator's `InterProcessSemaphoreMutex`, and does not exclude holders of
+/// an [`InterProcessMutex`](crate::InterProcessMutex) on the same path: their nodes are in other directories.
 ///
-/// - **All or none.** [`acquire_many`](Self::acquire_many) gets all of its permits at once, by one transaction,
-///   so contenders that each want several never wait for each other with a part of them in hand.
-/// - **In the order of arrival**, whatever they ask for, as in tokio: a large request at the head of the queue
-///   is served before smaller ones behind it. A permit that is returned wakes one waiter.
+/// - **All or none.** [`acquire_many`](Self::acquire_many) gets all of its permits at once, by one
+///   transaction, so contenders that each want several never wait for each other with a part of them in hand.
+/// - **In the order of arrival**, whatever they ask for, as in tokio: a large request at the head of the
+///   queue is served before smaller ones behind it. A permit that is returned wakes one waiter.
 /// - **Slots.** Each permit has a [slot](SemaphorePermit::slot) below the limit, which no other permit has at
 ///   that time: worker ids, shards and connection numbers.
 /// - **A limit for everybody.** [`set_limit`](Self::set_limit) changes it while the semaphore is in use.
@@ -61,8 +57,8 @@ use crate::transaction::{NodeData, Transaction};
 ///
 /// # Among Java processes
 /// Curator's `acquire(n)` takes its permits one by one and waits with some in hand. Two of them can wait for
-/// each other for ever, and then all behind them do too: use deadlines where Java processes acquire several at
-/// once.
+/// each other for ever, and then all behind them do too: use deadlines where Java processes acquire several
+/// at once.
 ///
 /// # Examples
 /// ```
@@ -143,107 +139,23 @@ impl InterProcessSemaphore {
 
     /// Returns a builder of the semaphore at `path` with this `limit`, for other options than the
     /// defaults.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessSemaphore;
-    ///
-    /// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10).data("worker-7").build()?;
-    /// # semaphore.participants().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn builder(client: &Client, path: impl AsRef<str>, limit: u32) -> InterProcessSemaphoreBuilder {
-        InterProcessSemaphoreBuilder {
-            client: client.clone(),
-            path: path.as_ref().to_owned(),
-            asked: RequestedOptions { permits: Some(limit), ..RequestedOptions::default() },
-        }
+        let mut builder = InterProcessSemaphoreBuilder::new(client, path.as_ref());
+        builder.asked.permits = Some(limit);
+        builder
     }
+}
 
-    /// Acquires one permit, waiting at most for `timeout`.
-    ///
-    /// The timeout covers everything: creating directories, retries, reconnects, and waiting for other
-    /// contenders. [`Duration::ZERO`] does not wait for a permit, as [`try_acquire`](Self::try_acquire). A
-    /// duration over a year is no deadline.
-    ///
-    /// # Errors
-    /// - [`AcquireError::TimedOut`] if no permit was free in time: all were held, or other contenders were
-    ///   ahead in the queue. It will not be granted to this call any more.
-    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an answer of a
-    ///   server.
-    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired its permit
-    ///   under another limit, and [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node
-    ///   with the limit contains something else.
-    /// - See [`AcquireError`] for the other variants.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the place in the queue is lost and
-    /// nothing else: nodes that were created, or may have been, are deleted in the background, which
-    /// [`Client::flush`](crate::Client::flush) waits for. Do not keep the future without polling it: a permit
-    /// that is granted to it is held until the future is polled or dropped.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use std::time::Duration;
-    /// use zookeeper_recipes::{Acquired, Busy, InterProcessSemaphore, OrBusy};
-    ///
-    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// match semaphore.acquire(Duration::from_millis(200)).await.or_busy()? {
-    ///     Acquired(permit) => permit.release().await?, // after the work
-    ///     Busy => println!("too busy, try again later"),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[track_caller]
-    pub fn acquire(
-        &self,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
-        self.acquire_many(1, timeout)
-    }
+acquire_methods!(
+    InterProcessSemaphore,
+    SemaphorePermit,
+    Kind::Exclusive,
+    "one permit",
+    "semaphore",
+    r#"InterProcessSemaphore::new(&client, "/partner/calls", 10)?"#
+);
 
-    /// Acquires one permit, waiting at most until `deadline`.
-    ///
-    /// # Errors
-    /// See [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    /// See [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use std::time::{Duration, Instant};
-    /// use zookeeper_recipes::InterProcessSemaphore;
-    ///
-    /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
-    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// let permit = semaphore.acquire_until(deadline).await?;
-    /// permit.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[track_caller]
-    pub fn acquire_until(
-        &self,
-        deadline: Instant,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
-        self.acquire_many_until(1, deadline)
-    }
-
+impl InterProcessSemaphore {
     /// Acquires `n` permits, all of them or none, waiting at most for `timeout`.
     ///
     /// They are granted at once, when `n` are free. Until then the call holds none, and the contenders behind
@@ -253,8 +165,11 @@ impl InterProcessSemaphore {
     /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit: at once, or if the limit has become
     ///   smaller, when the call is the first in the queue.
     /// - [`AcquireError::ZeroPermits`] if `n` is zero.
-    /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than ZooKeeper accepts,
-    ///   which starts at about 4,000 permits without [data](InterProcessSemaphoreBuilder::data).
+    /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than ZooKeeper
+    ///   accepts, which starts at about 4,000 permits without [data](InterProcessSemaphoreBuilder::data).
+    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired its permit
+    ///   under another limit, and [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node
+    ///   with the limit contains something else.
     /// - See [`acquire`](Self::acquire) for the other variants.
     ///
     /// # Cancel safety
@@ -283,7 +198,8 @@ impl InterProcessSemaphore {
         n: u32,
         timeout: Duration,
     ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
-        self.acquire_within(n, within(&self.path_lock, timeout), Location::caller())
+        let ask = Ask::new(Kind::Exclusive, within(self.client(), timeout), Location::caller());
+        self.clone().granted_many(n, ask)
     }
 
     /// Acquires `n` permits, all of them or none, waiting at most until `deadline`.
@@ -293,76 +209,37 @@ impl InterProcessSemaphore {
     ///
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use std::time::{Duration, Instant};
-    /// use zookeeper_recipes::InterProcessSemaphore;
-    ///
-    /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// let permit = semaphore.acquire_many_until(3, Instant::now() + Duration::from_secs(10)).await?;
-    /// permit.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
     #[track_caller]
     pub fn acquire_many_until(
         &self,
         n: u32,
         deadline: Instant,
     ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
-        self.acquire_within(n, until(&self.path_lock, deadline), Location::caller())
+        let ask = Ask::new(Kind::Exclusive, until(self.client(), deadline), Location::caller());
+        self.clone().granted_many(n, ask)
     }
 
-    fn acquire_within(
-        &self,
-        n: u32,
-        budget: Budget,
-        location: &'static Location<'static>,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
-        let ask = Ask::new(Kind::Exclusive, budget, location);
-        let path_lock = Arc::clone(&self.path_lock);
-        async move { acquire(path_lock, n, ask).await }
+    fn client(&self) -> &Core {
+        self.path_lock.client()
     }
 
-    /// Acquires one permit for no longer than `lease`, waiting at most for `wait`.
-    ///
-    /// See [`acquire_many_with_lease`](Self::acquire_many_with_lease).
-    ///
-    /// # Errors
-    /// - [`AcquireError::InvalidLease`] if `lease` is zero.
-    /// - See [`acquire`](Self::acquire) for the other variants.
-    ///
-    /// # Cancel safety
-    /// See [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use std::time::Duration;
-    /// use zookeeper_recipes::InterProcessSemaphore;
-    ///
-    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// let permit = semaphore.acquire_with_lease(Duration::from_secs(10), Duration::from_secs(30)).await?;
-    /// assert!(permit.lease_remaining().unwrap() <= Duration::from_secs(30));
-    /// permit.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[track_caller]
-    pub fn acquire_with_lease(
-        &self,
-        wait: Duration,
-        lease: Duration,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
-        self.acquire_many_with_lease(1, wait, lease)
+    async fn granted(self, ask: Ask) -> Result<SemaphorePermit, AcquireError> {
+        self.granted_many(1, ask).await
+    }
+
+    /// Acquires permits, which their caller has then: they may be lost before that.
+    async fn granted_many(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, AcquireError> {
+        check_lease(&ask, self.path())?;
+        let call = Call::begin(&self.path_lock, &mut ask);
+        let attempt = |ask| permits::acquire(Arc::clone(&self.path_lock), n, ask);
+        let holds = until_had(ask, attempt, Vec::as_slice).await;
+        call.ended(&self.path_lock, holds, Vec::as_slice).map(SemaphorePermit::new)
+    }
+
+    async fn granted_at_once(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, TryLockError> {
+        let call = Call::begin(&self.path_lock, &mut ask);
+        let granted = had(permits::acquire(Arc::clone(&self.path_lock), n, ask).await, Vec::as_slice);
+        call.ended(&self.path_lock, granted, Vec::as_slice).map(SemaphorePermit::new)
     }
 
     /// Acquires `n` permits for no longer than `lease`, all of them or none, waiting at most for `wait`.
@@ -402,21 +279,15 @@ impl InterProcessSemaphore {
         wait: Duration,
         lease: Duration,
     ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
-        let ask = Ask::new(Kind::Exclusive, within(&self.path_lock, wait), Location::caller());
-        let path_lock = Arc::clone(&self.path_lock);
-        async move {
-            if lease.is_zero() {
-                return Err(AcquireError::InvalidLease { path: path_lock.path().user().to_owned() });
-            }
-            acquire(path_lock, n, Ask { lease: Some(lease), ..ask }).await
-        }
+        let ask = Ask::new(Kind::Exclusive, within(self.client(), wait), Location::caller());
+        self.clone().granted_many(n, Ask { lease: Some(lease), ..ask })
     }
 
     /// Acquires one permit if one is free.
     ///
-    /// It does not wait for a permit. If one is free, it queues behind contenders that are about to get theirs,
-    /// for as long as none of them takes more than 200 ms, so that of ten calls at once for ten free permits all
-    /// succeed. It waits for the servers up to the connect timeout.
+    /// It does not wait for a permit. If one is free, it queues behind contenders that are about to get
+    /// theirs, for as long as none of them takes more than 200 ms, so that of ten calls at once for ten free
+    /// permits all succeed. It waits for the servers up to the connect timeout.
     ///
     /// # Errors
     /// - [`TryLockError::WouldBlock`] if no permit is free, or other contenders are ahead and stay there.
@@ -483,47 +354,8 @@ impl InterProcessSemaphore {
         &self,
         n: u32,
     ) -> impl Future<Output = Result<SemaphorePermit, TryLockError>> + Send + 'static + use<> {
-        let mut ask = Ask::new(Kind::Exclusive, at_once(&self.path_lock), Location::caller());
-        let path_lock = Arc::clone(&self.path_lock);
-        async move {
-            let call = Call::begin(&path_lock, &mut ask);
-            let result = match permits::acquire(Arc::clone(&path_lock), n, ask).await {
-                Ok(holds) => match holds.iter().find_map(Hold::lost) {
-                    None => Ok(holds),
-                    // Lost between the grant and here.
-                    Some(reason) => Err(path_lock.lost_at_once(reason).into()),
-                },
-                Err(error) => Err(error),
-            };
-            call.ended(&path_lock, result, Vec::as_slice).map(SemaphorePermit::new)
-        }
-    }
-
-    /// Acquires one permit like [`acquire`](Self::acquire), and blocks the thread meanwhile.
-    ///
-    /// For threads and scripts, not for asynchronous code: see
-    /// [`InterProcessMutex::blocking_acquire`](crate::InterProcessMutex::blocking_acquire).
-    ///
-    /// # Errors
-    /// See [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
-    /// use std::time::Duration;
-    /// use zookeeper_recipes::InterProcessSemaphore;
-    ///
-    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// let permit = semaphore.blocking_acquire(Duration::from_secs(10))?;
-    /// permit.blocking_release()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[track_caller]
-    pub fn blocking_acquire(&self, timeout: Duration) -> Result<SemaphorePermit, AcquireError> {
-        block_on(self.acquire(timeout))
+        let ask = Ask::new(Kind::Exclusive, at_once(self.client()), Location::caller());
+        self.clone().granted_at_once(n, ask)
     }
 
     /// Acquires `n` permits like [`acquire_many`](Self::acquire_many), and blocks the thread meanwhile.
@@ -535,22 +367,8 @@ impl InterProcessSemaphore {
         block_on(self.acquire_many(n, timeout))
     }
 
-    /// Acquires one permit like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// See [`acquire_with_lease`](Self::acquire_with_lease).
-    #[track_caller]
-    pub fn blocking_acquire_with_lease(
-        &self,
-        wait: Duration,
-        lease: Duration,
-    ) -> Result<SemaphorePermit, AcquireError> {
-        block_on(self.acquire_with_lease(wait, lease))
-    }
-
-    /// Acquires one permit if one is free, like [`try_acquire`](Self::try_acquire), and blocks the thread until the
-    /// servers have answered.
+    /// Acquires one permit if one is free, like [`try_acquire`](Self::try_acquire), and blocks the thread
+    /// until the servers have answered.
     ///
     /// # Errors
     /// See [`try_acquire`](Self::try_acquire).
@@ -566,7 +384,8 @@ impl InterProcessSemaphore {
     ///
     /// # Errors
     /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) and
-    ///   [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) as for [`acquire`](Self::acquire).
+    ///   [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) as for
+    ///   [`acquire_many`](Self::acquire_many).
     /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
@@ -601,20 +420,6 @@ impl InterProcessSemaphore {
     ///
     /// # Cancel safety
     /// It only reads.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessSemaphore;
-    ///
-    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// assert_eq!(semaphore.limit().await?, 10);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub async fn limit(&self) -> Result<u32, Error> {
         self.look(|path_lock, semaphore| async move { limit::limit(&path_lock, &semaphore).await }).await
     }
@@ -622,8 +427,8 @@ impl InterProcessSemaphore {
     /// Sets the limit for all processes, from now on.
     ///
     /// It is stored in a persistent node, `<path>/permits` by default, and what handles state does not count
-    /// any more. The first in the queue hears of it at once. A limit below the number of permits that are held
-    /// revokes none: no further permit is granted until enough have been returned.
+    /// any more. The first in the queue hears of it at once. A limit below the number of permits that are
+    /// held revokes none: no further permit is granted until enough have been returned.
     ///
     /// Once this has returned no permit is granted beyond the new limit. While the node does not exist yet, a
     /// permit that is being granted at this very moment may be granted under the limit that handles state.
@@ -697,8 +502,8 @@ impl InterProcessSemaphore {
 
     /// Returns the contenders that wait for permits, of all processes and in order.
     ///
-    /// Each says who it is ([`Contender`]). It lists the queue and reads each node, at most 32 at a time; one that
-    /// is gone by then is left out. Who has permits is in [`holders`](Self::holders).
+    /// Each says who it is ([`Contender`]). It lists the queue and reads each node, at most 32 at a time; one
+    /// that is gone by then is left out. Who has permits is in [`holders`](Self::holders).
     ///
     /// # Errors
     /// See [`Error`].
@@ -735,27 +540,13 @@ impl InterProcessSemaphore {
     ///
     /// # Cancel safety
     /// It only reads.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessSemaphore;
-    ///
-    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// assert_eq!(semaphore.queue_len().await?, 0);
-    /// # Ok(())
-    /// # }
-    /// ```
     #[doc(alias = "getQueueLength")]
     pub async fn queue_len(&self) -> Result<usize, Error> {
         crate::lock::count(Arc::clone(&self.path_lock)).await
     }
 
-    /// Returns who has the permits, of all processes: a [`Contender`] for each, in the order in which they were
-    /// granted.
+    /// Returns who has the permits, of all processes: a [`Contender`] for each, in the order in which they
+    /// were granted.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -785,22 +576,16 @@ impl InterProcessSemaphore {
         crate::lock::holders(Arc::clone(&self.path_lock)).await
     }
 
-    /// Deletes the node of a contender: the permit of a holder, or the place of a waiter in the queue. Returns
-    /// `false` if the node did not exist any more.
+    /// Deletes the node of a contender: the permit of a holder, or the place of a waiter in the queue.
+    /// Returns `false` if the node did not exist any more.
     ///
-    /// **The holder may still be at work**: the next in line may get the permit at once, and a holder of this crate
-    /// is told by its heartbeat, within a sixth of its session timeout, that its permit is lost, with all permits of
-    /// the same [`SemaphorePermit`]. A waiter is not let in: it queues again at the end, as its client's retry
-    /// policy says. See [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
+    /// **The holder may still be at work**: the next in line may get the permit at once, and a holder of this
+    /// crate is told by its heartbeat, within a sixth of its session timeout, that its permit is lost, with
+    /// all permits of the same [`SemaphorePermit`]. A waiter is not let in: it queues again at the end, as
+    /// its client's retry policy says.
     ///
     /// # Errors
-    /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the queue of another lock.
-    ///   Nothing is sent.
-    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the directory in which the node is denies
-    ///   this client DELETE.
-    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or the node was written
-    ///   to again and again: it may be deleted or not.
-    /// - See [`Error`](crate::Error) for the other kinds.
+    /// See [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
     ///
     /// # Cancel safety
     /// If the future is dropped, the node may or may not be deleted.
@@ -838,11 +623,11 @@ impl InterProcessSemaphore {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let path_lock = Arc::clone(&self.path_lock);
-        let closed = || Err(path_lock.error(Purpose::Look, path_lock.client().why_ended()));
         // Not expected: a semaphore's path lock has these options.
-        let Some(semaphore) = path_lock.options().semaphore.clone() else { return closed() };
-        let work = question(Arc::clone(&path_lock), semaphore);
-        path_lock.client().run_while_polled(work).await.unwrap_or_else(closed)
+        let Some(semaphore) = path_lock.options().semaphore.clone() else {
+            return Err(path_lock.error(Purpose::Look, path_lock.client().why_ended()));
+        };
+        look(path_lock, |path_lock| question(path_lock, semaphore)).await
     }
 
     /// Returns the path of the semaphore, as it was given.
@@ -852,55 +637,37 @@ impl InterProcessSemaphore {
     }
 }
 
-/// Acquires permits, which their caller has then: they may be lost before that.
-async fn acquire(path_lock: Arc<PathLock>, n: u32, mut ask: Ask) -> Result<SemaphorePermit, AcquireError> {
-    let call = Call::begin(&path_lock, &mut ask);
-    let attempt = |ask| permits::acquire(Arc::clone(&path_lock), n, ask);
-    let holds =
-        until_had(ask, attempt, |holds| holds.iter().find_map(|hold| Some((hold.path_lock(), hold.lost()?))));
-    call.ended(&path_lock, holds.await, Vec::as_slice).map(SemaphorePermit::new)
-}
-
-/// Builder of an [`InterProcessSemaphore`].
-///
-/// All handles of one client for one path share its options: the first handle decides, and what a later one
-/// leaves unset it takes over.
-///
-/// # Examples
-/// With every option:
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
-/// # let client = client.connect(&server.connect_string()).await?;
-/// use std::time::Duration;
-/// use zookeeper_recipes::{Acl, InterProcessSemaphore, ParentNodes};
-///
-/// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10)
-///     .max_znodes(16) // of the waiters of this process
-///     .shared_count("/partner/limit") // where the limit for everybody is stored
-///     .data("worker-7") // for people who look at the nodes
-///     .acl([Acl::creator_all()]) // the client has credentials
-///     .parents(ParentNodes::Persistent) // the directories stay
-///     .build()?;
-/// # semaphore.acquire(Duration::from_secs(60)).await?.release().await?;
-/// # Ok(())
-/// # }
-/// ```
-#[must_use = "it does nothing until `build` is called"]
-#[derive(Clone)]
-pub struct InterProcessSemaphoreBuilder {
-    client: Client,
-    path: String,
-    asked: RequestedOptions,
-}
-
-impl fmt::Debug for InterProcessSemaphoreBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "InterProcessSemaphoreBuilder({})", Quoted(&self.path))
-    }
+builder! {
+    /// Builder of an [`InterProcessSemaphore`].
+    ///
+    /// All handles of one client for one path share its options: the first handle decides, and what a later
+    /// one leaves unset it takes over.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Acl, InterProcessSemaphore, ParentNodes};
+    ///
+    /// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10)
+    ///     .max_znodes(16) // of the waiters of this process
+    ///     .shared_count("/partner/limit") // where the limit for everybody is stored
+    ///     .data("worker-7") // for people who look at the nodes
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directories stay
+    ///     .build()?;
+    /// # semaphore.acquire(Duration::from_secs(60)).await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "it does nothing until `build` is called"]
+    InterProcessSemaphoreBuilder [data, acl, parents]
 }
 
 impl InterProcessSemaphoreBuilder {
@@ -908,8 +675,8 @@ impl InterProcessSemaphoreBuilder {
     /// `<path>/permits`.
     ///
     /// For the path of a Curator `SharedCount` that exists already, or one limit for several semaphores. The
-    /// path is below the client's [namespace](crate::ClientBuilder::namespace). It is not the semaphore's own,
-    /// and not in its directories `locks` and `leases`.
+    /// path is below the client's [namespace](crate::ClientBuilder::namespace). It is not the semaphore's
+    /// own, and not in its directories `locks` and `leases`.
     pub fn shared_count(mut self, path: impl Into<String>) -> Self {
         self.asked.shared_count = Some(path.into());
         self
@@ -924,47 +691,19 @@ impl InterProcessSemaphoreBuilder {
         self
     }
 
-    /// Sets the data of the nodes, for people and tools that look at them; no recipe reads it.
-    ///
-    /// At most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB; several permits that are
-    /// acquired at once are one request. The default is one line that says who this process is, an
-    /// [`Identity`](crate::Identity); Curator's is the address of its host.
-    #[doc(alias = "setNodeData")]
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.asked.data = Some(data.into().into());
-        self
-    }
-
-    /// Sets the ACL of the nodes, and of directories that have to be created.
-    ///
-    /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
-    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
-        self.asked.acl = Some(acl.into().into());
-        self
-    }
-
-    /// Sets the kind of node that missing directories are created as.
-    ///
-    /// The default is [`ParentNodes::Container`], as in Curator.
-    #[doc(alias = "dontUseContainerParents")]
-    pub fn parents(mut self, parents: ParentNodes) -> Self {
-        self.asked.parents = Some(parents);
-        self
-    }
-
     /// Builds the semaphore, without any I/O.
     ///
     /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or that of the shared count, or it is
-    ///   `/`, below `/zookeeper`, or longer than 16 KiB with the namespace.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or that of the shared count, or it
+    ///   is `/`, below `/zookeeper`, or longer than 16 KiB with the namespace.
     /// - [`BuildError::InvalidOption`] if the limit is zero or larger than 10,000, or an option has a value
     ///   that cannot work.
     /// - [`BuildError::LimitMismatch`] if the same client uses the semaphore with another limit.
     /// - [`BuildError::ConflictingOptions`] if the same client uses the semaphore with another value of an
     ///   option.
     ///
-    /// A client uses a semaphore while there is a live handle or permit, or a call whose nodes are still being
-    /// deleted.
+    /// A client uses a semaphore while there is a live handle or permit, or a call whose nodes are still
+    /// being deleted.
     pub fn build(self) -> Result<InterProcessSemaphore, BuildError> {
         let path_lock = self.client.path_lock(&self.path, Recipe::Semaphore, &self.asked)?;
         Ok(InterProcessSemaphore { path_lock })
@@ -974,12 +713,13 @@ impl InterProcessSemaphoreBuilder {
 /// One or several permits of an [`InterProcessSemaphore`], held until this is dropped or released.
 ///
 /// Each is held by an ephemeral node at the servers ([`nodes`](Self::nodes)). Dropping the value returns its
-/// permits in the background; [`release`](Self::release) does the same and returns the outcome. It can be sent
-/// to other threads and tasks. **The loss of one permit is the loss of all** that are in one value: what its
-/// holder relied on was all of them. The others are returned too: at once if a lease is over, and after any
-/// other loss when the value is dropped, at the latest a session timeout after the last renewal.
+/// permits in the background; [`release`](Self::release) does the same and returns the outcome. It can be
+/// sent to other threads and tasks. **The loss of one permit is the loss of all** that are in one value: what
+/// its holder relied on was all of them. The others are returned too: at once if a lease is over, and after
+/// any other loss when the value is dropped, at the latest a session timeout after the last renewal.
 ///
-/// What it proves, and what it does not, is what a [`LockGuard`](crate::LockGuard) proves.
+/// It is the guard of its permits. What it proves, and what it does not, is what a
+/// [`LockGuard`](crate::LockGuard) proves.
 ///
 /// # Examples
 /// ```
@@ -1006,33 +746,22 @@ pub struct SemaphorePermit {
 }
 
 impl SemaphorePermit {
-    /// Returns the loss, if a permit is lost by the clock.
-    pub(crate) fn lost_now(&self) -> Option<Lost> {
-        self.set.lost_now()
+    fn new(holds: Vec<Hold>) -> Self {
+        Self { set: GuardSet::new(holds) }
     }
 
-    fn new(holds: Vec<Hold>) -> Self {
-        let guards = holds.into_iter().map(|hold| AnyGuard::from(LockGuard::<Exclusive>::new(hold)));
-        Self { set: GuardSet::new(guards.collect()) }
+    fn shares(&self) -> Shares<'_> {
+        self.set.shares()
+    }
+
+    fn into_holds(self) -> Vec<Arc<Hold>> {
+        self.set.into_vec()
     }
 
     /// Returns the number of permits.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// let permit = semaphore.try_acquire_many(3).await?;
-    /// assert_eq!(permit.num_permits(), 3);
-    /// # Ok(())
-    /// # }
-    /// ```
     #[must_use]
     pub fn num_permits(&self) -> u32 {
-        u32::try_from(self.set.guards().len()).unwrap_or(u32::MAX)
+        u32::try_from(self.shares().0.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns the lowest of the [slots](Self::slots).
@@ -1054,8 +783,8 @@ impl SemaphorePermit {
         self.slots().first().copied().unwrap_or_default()
     }
 
-    /// Returns the slots of the permits, in ascending order: a number of each permit, which no other permit of
-    /// this library has while this one is held.
+    /// Returns the slots of the permits, in ascending order: a number of each permit, which no other permit
+    /// of this library has while this one is held.
     ///
     /// A slot is the smallest that is free at the grant, and below the limit under which it was granted. It
     /// stays the same for as long as the permit is held. Permits of Java processes have none.
@@ -1074,7 +803,7 @@ impl SemaphorePermit {
     /// ```
     #[must_use]
     pub fn slots(&self) -> Vec<u32> {
-        let names = self.set.guards().iter().map(|guard| guard.hold().node());
+        let names = self.shares().0.iter().map(|hold| hold.node());
         let mut slots: Vec<u32> = names.filter_map(|name| slot_of(&name)).map(|(slot, _)| slot).collect();
         slots.sort_unstable();
         slots
@@ -1100,12 +829,12 @@ impl SemaphorePermit {
     /// # }
     /// ```
     pub fn split(&mut self, n: u32) -> Option<Self> {
-        let n = usize::try_from(n).ok().filter(|n| (1..self.set.guards().len()).contains(n))?;
-        let mut guards = std::mem::replace(&mut self.set, GuardSet::new(Vec::new())).into_guards();
-        guards.sort_by_key(|guard| slot_of(&guard.hold().node()).map(|(slot, _)| slot));
-        let split = guards.split_off(guards.len() - n);
-        self.set = GuardSet::new(guards);
-        Some(Self { set: GuardSet::new(split) })
+        let n = usize::try_from(n).ok().filter(|n| (1..self.shares().0.len()).contains(n))?;
+        let mut holds = std::mem::replace(&mut self.set, GuardSet::of(Vec::new())).into_vec();
+        holds.sort_by_key(|hold| slot_of(&hold.node()).map(|(slot, _)| slot));
+        let split = holds.split_off(holds.len() - n);
+        self.set = GuardSet::of(holds);
+        Some(Self { set: GuardSet::of(split) })
     }
 
     /// Adds the permits of `other` to these.
@@ -1130,23 +859,21 @@ impl SemaphorePermit {
     /// # }
     /// ```
     pub fn merge(&mut self, other: Self) -> Result<(), Self> {
-        let semaphore =
-            |permit: &Self| permit.set.guards().first().map(|guard| Arc::clone(guard.hold().path_lock()));
-        match (semaphore(self), semaphore(&other)) {
-            (Some(ours), Some(theirs)) if Arc::ptr_eq(&ours, &theirs) => {}
+        match (self.shares().0.first(), other.shares().0.first()) {
+            (Some(ours), Some(theirs)) if Arc::ptr_eq(ours.path_lock(), theirs.path_lock()) => {}
             _ => return Err(other),
         }
-        let mut guards = std::mem::replace(&mut self.set, GuardSet::new(Vec::new())).into_guards();
-        guards.extend(other.set.into_guards());
-        self.set = GuardSet::new(guards);
+        let mut holds = std::mem::replace(&mut self.set, GuardSet::of(Vec::new())).into_vec();
+        holds.extend(other.into_holds());
+        self.set = GuardSet::of(holds);
         Ok(())
     }
 
     /// Returns the fencing token of the grant, by which a resource can refuse former holders of a slot.
     ///
-    /// Tokens rise in the order of the grants. Holders of different slots hold at the same time, so a resource
-    /// compares tokens for each [slot](Self::slots) by itself: a [`FenceGate`](crate::FenceGate) for each
-    /// worker id, shard or connection. All permits of one call have the same token. After a
+    /// Tokens rise in the order of the grants. Holders of different slots hold at the same time, so a
+    /// resource compares tokens for each [slot](Self::slots) by itself: a [`FenceGate`](crate::FenceGate) for
+    /// each worker id, shard or connection. All permits of one call have the same token. After a
     /// [`merge`](Self::merge) this is the lowest: it never passes in the place of a later holder, but may be
     /// refused for a slot that was granted by another call; keep such permits apart.
     ///
@@ -1170,7 +897,7 @@ impl SemaphorePermit {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        let tokens = self.set.guards().iter().map(|guard| guard.hold().token());
+        let tokens = self.shares().0.iter().map(|hold| hold.token());
         let (zxid, counter) = tokens.min().unwrap_or_default();
         FencingToken::from_parts(zxid, counter)
     }
@@ -1192,384 +919,22 @@ impl SemaphorePermit {
     #[must_use]
     #[doc(alias = "getNodeName")]
     pub fn nodes(&self) -> Vec<NodePath> {
-        self.set.guards().iter().map(LockGuard::node).collect()
+        self.shares().0.iter().map(|hold| hold.node_path()).collect()
     }
 
     /// Returns the path of the semaphore, as it was given.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// assert_eq!(semaphore.try_acquire().await?.path(), "/cluster/gpus");
-    /// # Ok(())
-    /// # }
-    /// ```
     #[must_use]
     pub fn path(&self) -> &str {
-        self.set.guards().first().map_or("", LockGuard::path)
-    }
-
-    /// Returns the state of the permits: of several, that of the one that is worst off.
-    ///
-    /// The clock is read at each call, so a task that was not scheduled for long cannot hide a loss.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// use zookeeper_recipes::LockState;
-    ///
-    /// let permit = semaphore.try_acquire().await?;
-    /// assert_eq!(permit.state(), LockState::Held);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn state(&self) -> LockState {
-        self.set.state()
-    }
-
-    /// Waits until the state differs from `known`, and returns the new one.
-    ///
-    /// Returns at once if the state differs already, or if a permit is lost.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, nothing is lost.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// use zookeeper_recipes::LockState;
-    ///
-    /// let permit = semaphore.try_acquire().await?;
-    /// client.close().await?;
-    /// let state = permit.state_changed(LockState::Held).await;
-    /// assert!(matches!(state, LockState::Lost(_)));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn state_changed(&self, known: LockState) -> LockState {
-        self.set.state_changed(known).await
-    }
-
-    /// Returns `true` unless a permit is lost, by the clock.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// assert!(semaphore.try_acquire().await?.is_held());
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.lost_now().is_none()
-    }
-
-    /// Returns a future that resolves when a permit is lost.
-    ///
-    /// It resolves when the lease or the session has expired, when the client is closed, or when the node of a
-    /// permit was deleted by another process, which is noticed within a sixth of the session timeout (by
-    /// default). The future does not borrow the permit, so another task can wait for it. Drop it when you
-    /// release the permit.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, nothing is lost: the next one resolves at once if a permit was lost in
-    /// between.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # async fn train() {}
-    /// let permit = semaphore.try_acquire().await?;
-    /// tokio::select! {
-    ///     lost = permit.lost() => eprintln!("stop at once: {lost}"),
-    ///     () = train() => permit.release().await?,
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
-        self.set.lost()
-    }
-
-    /// Runs `work` while the permits are held, and returns its output.
-    ///
-    /// As soon as one is lost, `work` is dropped.
-    ///
-    /// # Errors
-    /// [`Lost`] if a permit is lost. If it was lost before the call, `work` is not polled.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, `work` is dropped with it. The permits are kept.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// let permit = semaphore.try_acquire().await?;
-    /// let loss = permit.while_held(async { 0.25 /* the training */ }).await?;
-    /// permit.release().await?;
-    /// # assert_eq!(loss, 0.25);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
-        self.set.while_held(work).await
-    }
-
-    /// Runs `work` while the permits are held, and returns its output with them.
-    ///
-    /// Does the same as [`while_held`](Self::while_held), but takes the permits, so the future can be given to
-    /// [`tokio::spawn`].
-    ///
-    /// # Errors
-    /// [`Lost`] if a permit is lost. The permits are dropped then, after `work`.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, or its task aborted, `work` is dropped and then the permits are returned in
-    /// the background.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// let permit = semaphore.try_acquire().await?;
-    /// let job = tokio::spawn(permit.while_held_owned(async { 0.25 /* the training */ }));
-    /// // ..
-    /// let (loss, permit) = job.await??;
-    /// permit.release().await?;
-    /// # assert_eq!(loss, 0.25);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn while_held_owned<T>(
-        self,
-        work: impl Future<Output = T>,
-    ) -> impl Future<Output = Result<(T, Self), Lost>> {
-        // In the order in which they are dropped, polled or not: the work relies on the permits.
-        let owned = (work, self);
-        async move {
-            let (work, permit) = owned;
-            let output = permit.while_held(work).await?;
-            Ok((output, permit))
-        }
-    }
-
-    /// Returns an empty transaction: writes to ZooKeeper that are committed only while all of these permits
-    /// are held.
-    ///
-    /// See [`Transaction`].
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # server.create("/shards", b"")?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/shards", 8)?;
-    /// let permit = semaphore.try_acquire().await?;
-    /// permit.transaction().create(&format!("/shards/{}", permit.slot()), b"mine").commit().await?;
-    /// # assert_eq!(server.children("/shards"), ["0"]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn transaction(&self) -> Transaction<'_> {
-        self.set.transaction()
-    }
-
-    /// Reads a node, and the version of its data for a [transaction](Self::transaction) that is based on them.
-    /// `None` if there is no such node.
-    ///
-    /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and needs READ by its ACL.
-    /// The answer is not older than the grant: it has every write that was committed before the
-    /// permit was released by the previous holder, through whichever server. It may be out of date by the
-    /// time that it is used, if others write without the lock or this one is lost: pass its version to the write.
-    ///
-    /// It costs two requests, a `sync` and the read, which are sent together, and is repeated by the client's
-    /// [`RetryPolicy`](crate::RetryPolicy) while the lock is held.
-    ///
-    /// # Errors
-    /// - [`TransactionError::Lost`] if the lock is lost, also if that happened during the read.
-    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node does not let this client read
-    ///   it.
-    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered.
-    /// - See [`TransactionError`] for the other variants.
-    ///
-    /// # Cancel safety
-    /// It only reads.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # server.create("/config/rates", b"old")?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/shards", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// let rates = permit.get_data("/config/rates").await?.ok_or("there are no rates")?;
-    /// if rates.data == b"old" {
-    ///     permit.transaction().set_data("/config/rates", b"new", rates.version).commit().await?;
-    /// }
-    /// assert!(permit.get_data("/config/none").await?.is_none());
-    /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, TransactionError> {
-        self.set.get_data(path.as_ref()).await
-    }
-
-    /// Sets the lease: the permits are lost when it is over, `lease` from now. Also starts one if there was
-    /// none.
-    ///
-    /// It costs no request. A `lease` of zero ends the permits at once.
-    ///
-    /// # Errors
-    /// [`Lost`] if a permit is lost.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// use std::time::Duration;
-    ///
-    /// let permit = semaphore.acquire_with_lease(Duration::from_secs(10), Duration::from_secs(10)).await?;
-    /// permit.set_lease(Duration::from_secs(60))?;
-    /// assert!(permit.lease_remaining().unwrap() > Duration::from_secs(10));
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias = "updateLeaseTime")]
-    pub fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
-        self.set.set_lease(lease)
-    }
-
-    /// Returns how much of the lease is left; `None` if the permits have no lease.
-    ///
-    /// Of several that were merged, the least. Zero if it is over, or if a permit is lost in another way.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// assert_eq!(semaphore.try_acquire().await?.lease_remaining(), None);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn lease_remaining(&self) -> Option<Duration> {
-        self.set.lease_remaining()
-    }
-
-    /// Returns a future that resolves when another process requests revocation of one of the permits.
-    ///
-    /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke) with one of the permits'
-    /// [nodes](Self::nodes), which [`participants`](InterProcessSemaphore::participants) returns. The permits
-    /// are not returned by themselves: that is the holder's decision. Neither a release nor a loss resolves
-    /// the future, and it does not borrow the permit.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the watches end. The next one resolves for the same request.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let other = client.clone();
-    /// # async fn train() { std::future::pending().await }
-    /// let permit = semaphore.try_acquire().await?;
-    /// # let holder = permit.nodes().remove(0);
-    /// # tokio::spawn(async move { other.attempt_revoke(&holder).await });
-    /// tokio::select! {
-    ///     () = permit.revoked() => permit.release().await?, // another process needs it more urgently
-    ///     () = train() => {}
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.set.revoked()
-    }
-
-    /// Returns the permits, and waits until a server has confirmed it.
-    ///
-    /// With no server in reach it waits until the session is over; see
-    /// [`LockGuard::release`](crate::LockGuard::release).
-    ///
-    /// # Errors
-    /// - [`ReleaseError::Lost`] if a permit was lost before the call, or if the session ended before a server
-    ///   confirmed the release.
-    /// - [`ReleaseError::Refused`] if the ACL does not allow this client to delete a node of its own.
-    ///
-    /// # Cancel safety
-    /// The permits are returned in any case, from the moment of the call. If the future is dropped, the
-    /// outcome is not known.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// let permit = semaphore.try_acquire_many(8).await?;
-    /// permit.release().await?;
-    /// assert_eq!(semaphore.available_permits().await?, 8);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias = "returnLease")]
-    #[doc(alias = "returnAll")]
-    pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
-        self.set.release()
-    }
-
-    /// Returns the permits like [`release`](Self::release), and blocks the thread until a server has confirmed it.
-    ///
-    /// # Errors
-    /// See [`release`](Self::release).
-    pub fn blocking_release(self) -> Result<(), ReleaseError> {
-        block_on(self.release())
+        self.shares().0.first().map_or("", |hold| hold.directory().user())
     }
 }
+
+guard_methods!(
+    SemaphorePermit,
+    "a permit",
+    "all permits",
+    r#"InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?.try_acquire().await?"#
+);
 
 impl fmt::Debug for SemaphorePermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,6 +6,8 @@
 mod architecture;
 #[path = "surface/docs.rs"]
 mod docs;
+#[path = "surface/figures.rs"]
+mod figures;
 #[path = "surface/pictures.rs"]
 mod pictures;
 #[path = "surface/rules.rs"]

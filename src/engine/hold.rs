@@ -11,7 +11,7 @@ use crate::engine::held::Held;
 use crate::engine::path_lock::PathLock;
 use crate::engine::shared_room::{Granted, Holder};
 use crate::error::{Lost, LostReason, ReleaseError};
-use crate::path::LockPath;
+use crate::path::{LockPath, NodePath};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::holds::HeldLock;
@@ -201,6 +201,11 @@ impl Hold {
         self.held.name()
     }
 
+    /// Returns the path of its node, without the client's namespace.
+    pub(crate) fn node_path(&self) -> NodePath {
+        self.directory().user_child(&self.node())
+    }
+
     /// Returns the kind as which it is held.
     pub(crate) fn kind(&self) -> Kind {
         self.held.kind()
@@ -238,6 +243,11 @@ impl Hold {
         self.held.release(done);
         self.path_lock.client().holders_changed();
     }
+}
+
+/// Returns the first of these that is lost, and how, by the clock.
+pub(crate) fn first_lost(holds: &[Hold]) -> Option<(&Arc<PathLock>, LostReason)> {
+    holds.iter().find_map(|hold| Some((hold.path_lock(), hold.lost()?)))
 }
 
 impl Drop for Hold {

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::attempt;
 use crate::engine::cancel::CancelOnDrop;
-use crate::engine::hold::Hold;
+use crate::engine::hold::{Hold, first_lost};
 use crate::engine::look::InTheWay;
 use crate::engine::multi_look::{look, read_together};
 use crate::engine::path_lock::{Admission, Ask, Budget, Member, PathLock};
@@ -38,6 +38,10 @@ impl Members {
     /// Returns the members of a multi-lock, which the caller has checked and sorted.
     pub(crate) fn new(client: Arc<Core>, in_order: Arc<[Member]>) -> Self {
         Self { client, in_order }
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Core> {
+        &self.client
     }
 
     /// Returns the members, in the order in which they are acquired.
@@ -65,11 +69,6 @@ impl Holds {
 
     pub(crate) fn as_slice(&self) -> &[Hold] {
         &self.0
-    }
-
-    /// Returns the first that is lost, and how, by the clock.
-    pub(crate) fn lost(&self) -> Option<(&Arc<PathLock>, LostReason)> {
-        self.0.iter().find_map(|hold| Some((hold.path_lock(), hold.lost()?)))
     }
 }
 
@@ -229,11 +228,11 @@ impl Acquisition {
             let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
             losses.push(Box::pin(async move { (path_lock, loss.await) }));
             holds.0.push(hold);
-            if pending.has_waited() && index > 0 && holds.lost().is_none() {
+            if pending.has_waited() && index > 0 && first_lost(&holds.0).is_none() {
                 self.deletions = Deletions::default();
             }
         }
-        if let Some((path_lock, reason)) = holds.lost() {
+        if let Some((path_lock, reason)) = first_lost(&holds.0) {
             return Err(Why::Lost(Arc::clone(path_lock), reason));
         }
         // The leases of all members begin here, not with their grants: the wait for the next members is no

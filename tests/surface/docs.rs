@@ -238,18 +238,18 @@ fn pages_are_plain() {
 /// that" and "those that" stand for a noun that the reader must find. The numbers are those of the last
 /// revision: lower them, and do not raise them.
 const HEAVY: [(&str, usize, usize); 12] = [
-    ("told", 12, 33),
-    ("of its own", 12, 28),
-    ("of their own", 2, 7),
-    ("those that", 10, 10),
-    ("those who", 1, 2),
-    ("one that", 21, 37),
+    ("told", 10, 6),
+    ("of its own", 9, 11),
+    ("of their own", 1, 0),
+    ("those that", 10, 0),
+    ("those who", 0, 0),
+    ("one that", 19, 5),
     ("notes that", 3, 0),
-    ("has to", 22, 4),
-    ("is over", 35, 10),
-    ("beside", 1, 24),
-    ("for ever", 2, 8),
-    ("anew", 2, 8),
+    ("has to", 21, 3),
+    ("is over", 31, 9),
+    ("beside", 0, 16),
+    ("for ever", 1, 4),
+    ("anew", 1, 7),
 ];
 
 /// How often a phrase occurs as whole words, whatever the case and the punctuation around them.
