@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
-use crate::engine::multi::{BoxedFuture, first};
+use crate::engine::multi::first;
 use crate::engine::revoke;
 use crate::error::{Lost, LostReason, ReleaseError, TransactionError};
 use crate::protocol::hold::LockState;
@@ -60,7 +60,7 @@ impl<'a> Shares<'a> {
 
     /// Waits until the first is lost. Borrows nothing.
     pub(crate) fn lost(self) -> impl Future<Output = Lost> + Send + 'static + use<> {
-        let losses = self.0.iter().map(|hold| -> BoxedFuture<Lost> {
+        let losses = self.0.iter().map(|hold| {
             let (lost, path) = (hold.when_lost(), hold.directory().user().into());
             // Not kept: it keeps the cleanup.
             let held = Arc::downgrade(hold.held());
@@ -70,7 +70,7 @@ impl<'a> Shares<'a> {
             })
         });
         let mut losses: Vec<_> = losses.collect();
-        async move { first(losses.iter_mut()).await }
+        async move { first(&mut losses).await }
     }
 
     /// Runs `work` while all are held.
@@ -109,7 +109,7 @@ impl<'a> Shares<'a> {
 
     /// Waits until revocation of one is requested. Borrows nothing.
     pub(crate) fn revoked(self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let requests = self.0.iter().map(|hold| -> BoxedFuture<()> {
+        let requests = self.0.iter().map(|hold| {
             let (session, held) = (Arc::downgrade(hold.session()), Arc::clone(hold.held()));
             let directory = hold.directory().clone();
             let runtime = hold.path_lock().client().runtime();
@@ -125,7 +125,7 @@ impl<'a> Shares<'a> {
             })
         });
         let mut requests: Vec<_> = requests.collect();
-        async move { first(requests.iter_mut()).await }
+        async move { first(&mut requests).await }
     }
 }
 

@@ -87,10 +87,9 @@ pub(crate) type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Losses = Vec<BoxedFuture<(Arc<PathLock>, LostReason)>>;
 
 /// Waits for the first of these futures.
-pub(crate) async fn first<'a, T: 'a>(futures: impl Iterator<Item = &'a mut BoxedFuture<T>>) -> T {
-    let mut futures: Vec<_> = futures.collect();
+pub(crate) async fn first<F: Future + Unpin>(futures: &mut [F]) -> F::Output {
     poll_fn(|context| {
-        let ready = futures.iter_mut().find_map(|future| match future.as_mut().poll(context) {
+        let ready = futures.iter_mut().find_map(|future| match Pin::new(future).poll(context) {
             Poll::Ready(result) => Some(result),
             Poll::Pending => None,
         });
@@ -220,7 +219,7 @@ impl Acquisition {
             let granted = tokio::select! {
                 biased;
                 ticket = stop.caller_gone() => return Err(Why::CallerGone(ticket)),
-                (path_lock, reason) = first(losses.iter_mut()) => return Err(Why::Lost(path_lock, reason)),
+                (path_lock, reason) = first(&mut losses) => return Err(Why::Lost(path_lock, reason)),
                 // At the deadline it ends by itself, and reports which contenders were ahead.
                 granted = pending.result() => granted,
             };

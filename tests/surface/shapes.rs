@@ -94,6 +94,24 @@ fn futures_that_borrow_nothing_say_so_and_are_compiled() {
     assert_eq!(found, compiled);
 }
 
+/// Shared, as an `Arc` of a future that several tasks poll in turn under a lock needs it.
+#[expect(dead_code, reason = "it is compiled, not run")]
+fn futures_of_guards_are_sync(lock: &LockGuard, members: &MultiLockGuard, permits: &SemaphorePermit) {
+    fn is_sync(_: impl Sync) {}
+
+    macro_rules! are_sync {
+        ($($guard:ident),+) => {
+            $(
+                is_sync($guard.lost());
+                is_sync($guard.revoked());
+                is_sync($guard.state_changed(LockState::Held));
+                is_sync($guard.while_held(async {}));
+            )+
+        };
+    }
+    are_sync!(lock, members, permits);
+}
+
 /// Locks of which only the futures stay.
 #[tokio::test]
 async fn locks_of_an_iterator_are_asked_for_at_once() {
