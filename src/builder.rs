@@ -29,7 +29,7 @@ macro_rules! option {
         /// Sets the kind of node that missing directories are created as.
         ///
         /// The default is [`ParentNodes::Container`](crate::ParentNodes::Container), as in Curator; with
-        /// [kazoo's dialect](crate::Dialect::Kazoo) it is
+        /// [kazoo's dialect](crate::Dialect::Kazoo), for recipes that have it, it is
         /// [`ParentNodes::Persistent`](crate::ParentNodes::Persistent).
         #[doc(alias = "dontUseContainerParents")]
         pub fn parents(mut self, parents: crate::ParentNodes) -> Self {

@@ -344,8 +344,9 @@ macro_rules! guard_methods {
             /// Returns how much of the lease is left; `None` if there is no lease.
             ///
             /// The lease is that of [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
-            /// [`set_lease`](Self::set_lease). Zero if it is over, or if the guard is lost in
-            /// another way, which may be before the lease is over, since it ends with its session too.
+            /// [`set_lease`](Self::set_lease). If permits with different leases were merged, it is the
+            /// first to end. Zero if it is over, or if the guard is lost in another way, which may be
+            /// before the lease is over, since it ends with its session too.
             ///
             /// # Examples
             /// ```
@@ -536,9 +537,9 @@ macro_rules! guard_methods {
             ///
             /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and needs READ by
             /// its ACL. The answer is not older than the grant: it has every write that was committed before
-            /// the release by the previous holder, through whichever server. It may be out of date by the
-            /// time that it is used, if others write without the lock or this one is lost: pass its version
-            /// to the write.
+            /// the release by the previous holder (of several locks, by each of theirs), through whichever
+            /// server. It may be out of date by the time that it is used, if others write without the lock or
+            /// this one is lost: pass its version to the write.
             ///
             /// It costs two requests, a `sync` and the read, which are sent together, and is repeated by the
             /// client's [`RetryPolicy`](crate::RetryPolicy) until a loss.
@@ -582,9 +583,10 @@ macro_rules! guard_methods {
             #[doc = concat!("Returns a future that resolves when another requests revocation of ", $one, ".")]
             ///
             /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke), and for locks
-            /// from Curator's `Revoker`. One that came before this call, even while this client was still
-            /// waiting for the grant, is not missed. Nothing is released by itself: that is the holder's
-            /// decision. Neither a release nor a loss resolves the future, and it does not borrow the guard.
+            /// from Curator's `Revoker`. One that came before this call is not missed; for a lock, neither is a
+            /// request that came while this client was still waiting for the grant, but a permit has another
+            /// node than its waiter had. Nothing is released by itself: that is the holder's decision.
+            /// Neither a release nor a loss resolves the future, and it does not borrow the guard.
             ///
             /// While it is polled, each node of the guard is watched, which costs one request for each.
             ///

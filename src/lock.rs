@@ -485,10 +485,10 @@ macro_rules! acquire_methods {
             ///
             /// # Cancel safety
             /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the place in the queue is
-            /// lost and nothing else: nodes that were created, or may have been, are deleted in the
-            /// background, which [`Client::flush`](crate::Client::flush) waits for. Do not keep the future
-            /// without polling it: what is granted to it is kept from all other contenders until the future
-            /// is polled or dropped.
+            /// lost, with the members of a multi-lock that were acquired, and nothing else: nodes that were
+            /// created, or may have been, are deleted in the background, which
+            /// [`Client::flush`](crate::Client::flush) waits for. Do not keep the future without polling it:
+            /// what is granted to it is kept from all other contenders until the future is polled or dropped.
             ///
             /// # Examples
             /// ```
@@ -555,11 +555,12 @@ macro_rules! acquire_methods {
 
             #[doc = concat!("Acquires ", $what, " for no longer than `lease`, waiting at most for `wait`.")]
             ///
-            /// The lease begins with the grant. When it is over, the guard is lost, with
-            /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released, whether the holder
-            /// is done or not. [`set_lease`](crate::LockGuard::set_lease) moves the end, and
-            /// [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much is left. Guards that
-            /// [share](crate::LockGuard::reenter) a hold share the lease, and a conversion keeps it.
+            /// The lease begins with the grant, of a multi-lock with that of its last member. When it is over,
+            /// the guard is lost, with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then
+            /// released, whether the holder is done or not. [`set_lease`](crate::LockGuard::set_lease) moves
+            /// the end, and [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much is left.
+            /// Guards that [share](crate::LockGuard::reenter) a hold share the lease, and a conversion keeps
+            /// it.
             ///
             /// The clock of this process measures the lease, and goes on while the machine sleeps. A holder
             /// that has been paused may go on with its work after the end, as with any other loss: the
@@ -588,7 +589,7 @@ macro_rules! acquire_methods {
             /// use std::time::Duration;
             /// use zookeeper_recipes::{LostReason, ReleaseError};
             ///
-            /// let (wait, lease) = (Duration::from_secs(10), Duration::from_millis(50));
+            /// let (wait, lease) = (Duration::from_secs(10), Duration::from_millis(200));
             #[doc = concat!("let guard = ", $name, ".acquire_with_lease(wait, lease).await?;")]
             /// // Work that takes longer than the lease.
             /// # guard.lost().await;
@@ -712,9 +713,10 @@ macro_rules! acquire_and_try_methods {
             /// and confirms it after a `sync`, because a member of the ensemble may lag behind. Nodes of this
             /// client that are still being deleted are waited for.
             ///
-            /// While another task of this client has a mutex or the write lock, a try returns `WouldBlock`
-            /// without a request; a reader that finds no node to share reads the queue. A fair lock with
-            /// `max_waiters` nodes of this client returns
+            /// While another task of this client has a mutex or the write lock, a try of that lock returns
+            /// `WouldBlock` without a request; a reader that finds no node to share reads the queue, and so
+            /// does a multi-lock of several members, whose error names the member that is held. A fair lock
+            /// with `max_waiters` nodes of this client returns
             /// [`TooManyWaiters`](crate::AcquireError::TooManyWaiters), also if the lock is free.
             ///
             /// # Errors
