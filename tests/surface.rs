@@ -510,6 +510,11 @@ fn both_published_crates_say_what_they_are_and_carry_their_licences() {
     }
 }
 
+/// A source file without its unit tests, which are at its end.
+fn without_unit_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+}
+
 /// All source files of the library, relative to its root.
 fn sources() -> Vec<PathBuf> {
     let found = files_below("src");

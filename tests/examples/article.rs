@@ -8,7 +8,7 @@ use std::time::Duration;
 use test_support::{Suite, peers, shared_standalone, within};
 use zookeeper_test_server::{Match, Op, Server};
 
-type TestResult = Result<(), Box<dyn Error>>;
+use super::{TestResult, command};
 
 const MUTEX_PATH: &str = "/lock/lockId_111/111";
 
@@ -32,11 +32,10 @@ pub(crate) fn add_all(suite: &mut Suite) {
     });
 }
 
-/// The example of this name, beside this test.
+/// The example of this name, to be read while it runs.
 fn example(name: &str, servers: Option<&str>) -> Result<Command, Box<dyn Error>> {
-    let mut command = Command::new(test_support::example(name)?);
-    command.env_remove("ZK_CONNECT").envs(servers.map(|servers| ("ZK_CONNECT", servers)));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = command(servers, name, &[])?;
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)
 }
 

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use test_support::{Suite, example, peers, shared_ensemble, shared_standalone, shown_on_a_terminal};
+use test_support::{Suite, peers, shared_ensemble, shared_standalone, shown_on_a_terminal};
 use zookeeper_test_server::{LogKind, Op, Server};
 
-type TestResult = Result<(), Box<dyn Error>>;
+use super::{TestResult, assert_numbers, command, number};
 
 /// Adds the trials, the longest first.
 pub(crate) fn add_all(suite: &mut Suite) {
@@ -49,31 +49,15 @@ pub(crate) fn add_all(suite: &mut Suite) {
 }
 
 fn run_on(servers: Option<&str>, args: &[&str]) -> Result<Command, Box<dyn Error>> {
-    let mut command = Command::new(example("cache_consistency")?);
-    command.args(args).env_remove("ZK_CONNECT").stdin(Stdio::null());
-    command.envs(servers.map(|servers| ("ZK_CONNECT", servers)));
-    Ok(command)
+    command(servers, "cache_consistency", args)
 }
 
 /// Runs it; it must end with this exit code. Reads the last line that it prints.
 fn report(servers: Option<&str>, args: &[&str], exit_code: i32) -> Result<Value, Box<dyn Error>> {
-    let output = run_on(servers, args)?.arg("--json").output()?;
-    let stdout = String::from_utf8(output.stdout)?;
-    let text = format!("{stdout}{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(exit_code), "{text}");
-    let report: Value = serde_json::from_str(stdout.lines().last().ok_or("it printed nothing")?)?;
-    assert_eq!(report["backend"], if servers.is_some() { "zookeeper" } else { "in-process" }, "{text}");
-    assert_eq!(number(&report, "unaccounted"), 0, "{text}");
-    assert_eq!(number(&report, "failed"), 0, "{text}");
-    assert!(number(&report, "reads") > 0, "{text}");
-    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{text}");
+    let report = super::report(servers, "cache_consistency", args, exit_code)?;
+    assert_numbers(&report, &[("unaccounted", 0), ("failed", 0)]);
+    assert!(number(&report, "reads") > 0, "{report}");
     Ok(report)
-}
-
-fn number(report: &Value, name: &str) -> u64 {
-    let number = report[name].as_u64();
-    assert!(number.is_some(), "{name} in {report}");
-    number.unwrap_or_default()
 }
 
 /// What must hold with the lock, whatever is done to a worker.

@@ -2,18 +2,16 @@
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use test_support::{
-    Suite, example, peers, poll_until, shared_ensemble, shared_standalone, shown_on_a_terminal,
-};
+use test_support::{Suite, peers, poll_until, shared_ensemble, shared_standalone, shown_on_a_terminal};
 use zookeeper_test_server::{LogEntry, LogKind, Op, Server};
 
-type TestResult = Result<(), Box<dyn Error>>;
+use super::{TestResult, command, number, report_of, said};
 
 /// For a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -84,38 +82,20 @@ pub(crate) fn add_all(suite: &mut Suite) {
 }
 
 fn sale(args: &[&str]) -> Result<Command, Box<dyn Error>> {
-    let mut command = Command::new(example("inventory_stock")?);
-    command.args(args).env_remove("ZK_CONNECT").stdin(Stdio::null());
-    Ok(command)
+    sale_on(None, args)
 }
 
 fn sale_on(servers: Option<&str>, args: &[&str]) -> Result<Command, Box<dyn Error>> {
-    let mut sale = sale(args)?;
-    sale.envs(servers.map(|servers| ("ZK_CONNECT", servers)));
-    Ok(sale)
+    command(servers, "inventory_stock", args)
 }
 
 /// Runs a sale that must end with this exit code, and reads the last line that it prints.
-fn report(mut sale: Command, exit_code: i32) -> Result<Value, Box<dyn Error>> {
-    let output = sale.arg("--json").output()?;
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(exit_code), "{text}");
-    let stdout = String::from_utf8(output.stdout)?;
-    let report: Value = serde_json::from_str(stdout.lines().last().ok_or("it printed nothing")?)?;
+fn report(sale: Command, exit_code: i32) -> Result<Value, Box<dyn Error>> {
+    let report = report_of(sale, exit_code)?;
     let users: u64 = ["sold", "sold_out", "timed_out", "lost"].iter().map(|name| number(&report, name)).sum();
-    assert_eq!(users, number(&report, "users"), "{text}");
-    assert_eq!(number(&report, "unaccounted"), 0, "{text}");
+    assert_eq!(users, number(&report, "users"), "{report}");
+    assert_eq!(number(&report, "unaccounted"), 0, "{report}");
     Ok(report)
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-fn number(report: &Value, name: &str) -> u64 {
-    let number = report[name].as_u64();
-    assert!(number.is_some(), "{name} in {report}");
-    number.unwrap_or_default()
 }
 
 fn sells_what_there_is(lock: &str) -> TestResult {

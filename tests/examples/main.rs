@@ -94,15 +94,19 @@ fn command(servers: Option<&str>, name: &str, args: &[&str]) -> Result<Command, 
     Ok(command)
 }
 
-/// Runs an example that must end with this exit code, and reads the last line that it prints.
-fn report(servers: Option<&str>, name: &str, args: &[&str], exit_code: i32) -> Result<Value, Box<dyn Error>> {
-    let output = command(servers, name, args)?.arg("--json").output()?;
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(exit_code), "{text}");
+/// Runs a program that must end with this exit code, and reads the last line that it prints.
+fn report_of(mut program: Command, exit_code: i32) -> Result<Value, Box<dyn Error>> {
+    let output = program.arg("--json").output()?;
+    assert_eq!(output.status.code(), Some(exit_code), "{}", said(&output));
     let stdout = String::from_utf8(output.stdout)?;
-    let report: Value = serde_json::from_str(stdout.lines().last().ok_or("it printed nothing")?)?;
-    assert_eq!(report["backend"], if servers.is_some() { "zookeeper" } else { "in-process" }, "{text}");
-    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{text}");
+    Ok(serde_json::from_str(stdout.lines().last().ok_or("it printed nothing")?)?)
+}
+
+/// The same of an example on these servers, or on the server that it starts.
+fn report(servers: Option<&str>, name: &str, args: &[&str], exit_code: i32) -> Result<Value, Box<dyn Error>> {
+    let report = report_of(command(servers, name, args)?, exit_code)?;
+    assert_eq!(report["backend"], if servers.is_some() { "zookeeper" } else { "in-process" }, "{report}");
+    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{report}");
     Ok(report)
 }
 

@@ -1,12 +1,12 @@
 //! The example that kills members of an ensemble while a lock is held, run as a reader runs it.
 
 use std::error::Error;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
-use test_support::{Suite, example, peers};
+use test_support::{Suite, peers};
 
-type TestResult = Result<(), Box<dyn Error>>;
+use super::{TestResult, command, report_of};
 
 /// Adds the trials, the longest first.
 pub(crate) fn add_all(suite: &mut Suite) {
@@ -23,17 +23,7 @@ pub(crate) fn add_all(suite: &mut Suite) {
 }
 
 fn program(args: &[&str]) -> Result<Command, Box<dyn Error>> {
-    let mut command = Command::new(example("member_killed")?);
-    command.args(args).stdin(Stdio::null());
-    Ok(command)
-}
-
-/// What it printed as its last line; it must end with this exit code.
-fn report(output: Output, exit_code: i32) -> Result<Value, Box<dyn Error>> {
-    let stdout = String::from_utf8(output.stdout)?;
-    let text = format!("{stdout}{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(exit_code), "{text}");
-    Ok(serde_json::from_str(stdout.lines().last().ok_or("it printed nothing")?)?)
+    command(None, "member_killed", args)
 }
 
 /// The states of the lock during a kill, in order.
@@ -43,7 +33,7 @@ fn states(kill: &Value) -> Vec<&str> {
 }
 
 fn keeps_the_lock() -> TestResult {
-    let report = report(program(&["--json"])?.output()?, 0)?;
+    let report = report_of(program(&[])?, 0)?;
     assert_eq!(report["lost"], Value::Null, "{report}");
     assert_eq!(report["most_inside"], 1, "{report}");
     assert_eq!(report["tokens_rise"], true, "{report}");
@@ -63,7 +53,7 @@ fn keeps_the_lock() -> TestResult {
 }
 
 fn tells_when_the_majority_is_gone() -> TestResult {
-    let report = report(program(&["--majority", "--json"])?.output()?, 1)?;
+    let report = report_of(program(&["--majority"])?, 1)?;
     assert_eq!(report["most_inside"], 1, "{report}");
     assert_eq!(report["tokens_rise"], true, "{report}");
     assert!(report["lost"].is_string(), "{report}");

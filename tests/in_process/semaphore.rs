@@ -23,7 +23,7 @@ fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
     InterProcessSemaphore::new(client, PATH, permits).unwrap()
 }
 
-async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> SemaphorePermit {
+pub(crate) async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> SemaphorePermit {
     within("the permits", semaphore.acquire_many(n, SOON)).await.unwrap()
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use super::{read, sources};
+use super::{read, sources, without_unit_tests};
 
 /// The files of the lowest layer, beside those of `src/error`.
 const VALUES: [&str; 7] = [
@@ -551,9 +551,9 @@ fn threads_and_runtimes_are_started_in_one_place() {
 }
 
 /// A source file without its comments and unit tests.
-fn code(path: &Path) -> String {
+pub(super) fn code(path: &Path) -> String {
     let text = read(path);
-    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let text = without_unit_tests(&text);
     text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::architecture::public_names;
-use super::{files_below, read, sources};
+use super::{files_below, read, sources, without_unit_tests};
 
 /// A public item with the documentation above it.
 pub(super) struct Item {
@@ -61,7 +61,7 @@ fn items_of(file: &Path, exported: &[String]) -> Vec<Item> {
     let (mut items, mut docs, mut attribute) = (Vec::new(), Vec::new(), false);
     let (mut in_trait, mut in_macro) = (false, false);
     let text = read(file);
-    let mut lines = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().lines();
+    let mut lines = without_unit_tests(&text).lines();
     while let Some(line) = lines.next() {
         let trimmed = line.trim();
         if trimmed.starts_with("///") {
@@ -147,7 +147,7 @@ fn riddles_in(file: &Path, text: &str) -> Vec<String> {
 
 /// The comments of a source file, without those of its unit tests.
 fn comments(text: &str) -> impl Iterator<Item = &str> {
-    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let text = without_unit_tests(text);
     text.lines().map(str::trim).filter(|line| line.starts_with("//"))
 }
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use super::{assert_written, read, root};
+use super::{assert_written, files_below, read, root};
 
 const PAGE: &str = "docs/protocol.md";
 
@@ -55,32 +55,22 @@ impl File {
 
 /// The source files below these directories, and the pages beside them.
 fn files(directories: &[&str]) -> Vec<File> {
-    let mut found = Vec::new();
-    let mut rest: Vec<PathBuf> = directories.iter().map(|directory| root().join(directory)).collect();
-    while let Some(directory) = rest.pop() {
-        for entry in std::fs::read_dir(&directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                rest.push(path);
-                continue;
-            }
-            if path
-                .extension()
-                .is_some_and(|extension| ["rs", "md", "py", "java"].iter().any(|e| extension == *e))
-            {
-                let text = std::fs::read_to_string(&path).unwrap();
-                found.push(File { path: path.strip_prefix(root()).unwrap().to_owned(), text });
-            }
-        }
-    }
+    let is_text = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| ["rs", "md", "py", "java"].iter().any(|e| extension == *e))
+    };
+    let paths = directories.iter().flat_map(|directory| files_below(directory)).filter(is_text);
+    let found: Vec<_> = paths.map(|path| File { text: read(&path), path }).collect();
     assert!(!found.is_empty(), "{directories:?}");
     found
 }
 
+/// Where the protocol is cited: the code, the tests and the other pages.
+const CITING: [&str; 7] =
+    ["src", "tests", "test-support", "test-server", "simulation/tests", "examples", "docs"];
+
 /// All that may cite a page: the code, the tests and the other pages.
 fn all_files() -> Vec<File> {
-    let mut all =
-        files(&["src", "tests", "test-support", "test-server", "simulation/tests", "examples", "docs"]);
+    let mut all = files(&CITING);
     for entry in std::fs::read_dir(root()).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "md") {
@@ -322,9 +312,7 @@ fn the_tests_that_the_promises_name_exist() {
 /// A number says nothing to a reader who has no list of them, and changes when the list does.
 #[test]
 fn rules_are_cited_by_their_anchors() {
-    for file in
-        files(&["src", "tests", "test-support", "test-server", "simulation/tests", "examples", "docs"])
-    {
+    for file in files(&CITING) {
         for (number, line) in file.text.lines().enumerate() {
             let words: Vec<&str> = line.split([' ', '_', '(', '[']).collect();
             let by_number = words.windows(2).any(|pair| {

@@ -18,6 +18,7 @@ use zookeeper_recipes::{
 };
 
 use super::docs::items;
+use super::without_unit_tests;
 
 /// A function for each method, in which the future outlives the value that made it, and the list of them.
 macro_rules! outlives {
@@ -334,7 +335,7 @@ fn names_of_threads_are_whole_and_documented() {
     let mut found = BTreeSet::new();
     for file in super::sources().into_iter().chain(super::files_below("test-server/src")) {
         let text = super::read(&file);
-        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let text = without_unit_tests(&text);
         for start in ["background::start(", "background::run_blocking(", "thread::Builder::new().name("] {
             for call in text.split(start).skip(1) {
                 // The one place, which is given the name.

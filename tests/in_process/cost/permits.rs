@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::{Client, Contention, InterProcessSemaphore, SemaphorePermit, TryLockError};
+use zookeeper_recipes::{Client, Contention, InterProcessSemaphore, TryLockError};
 use zookeeper_test_server::{LogKind, Match, Op, Server};
 
 use super::requests;
+use crate::semaphore::acquired;
 use test_support::in_process::{calm, session, start_empty, until};
 use test_support::{SOON, within};
 
@@ -22,10 +23,6 @@ fn start() -> Server {
 
 fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
     InterProcessSemaphore::new(client, "/sem", permits).unwrap()
-}
-
-async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> SemaphorePermit {
-    within("the permits", semaphore.acquire_many(n, SOON)).await.unwrap()
 }
 
 /// What a free permit asks: it queues, looks, and takes it.

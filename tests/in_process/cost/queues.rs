@@ -11,8 +11,9 @@ use super::requests;
 use test_support::in_process::{Acquired, DIRECTORY, calm, fair, granted, session, start, until};
 use test_support::{Random, SOON, within};
 
+/// A lock that has a queue of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Mutex,
     Fair,
     Read,
@@ -20,7 +21,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn lock(self, client: &Client) -> Arc<dyn InterProcessLock> {
+    pub(super) fn lock(self, client: &Client) -> Arc<dyn InterProcessLock> {
         let pair = || InterProcessReadWriteLock::new(client, DIRECTORY).unwrap();
         match self {
             Self::Mutex => Arc::new(InterProcessMutex::new(client, DIRECTORY).unwrap()),

@@ -8,36 +8,17 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{Op, Server};
 
+use super::queues::Kind;
 use super::requests;
 use test_support::in_process::{
-    DIRECTORY, calm, connect_as, fair, session, start, start_empty, start_impatient, until,
+    DIRECTORY, calm, connect_as, session, start, start_empty, start_impatient, until,
 };
 use test_support::{SOON, within};
 
 const LISTED: [(Op, u64); 3] = [(Op::Create, 1), (Op::GetChildren, 1), (Op::Delete, 1)];
 const HOT: [(Op, u64); 2] = [(Op::Create, 1), (Op::Delete, 1)];
 
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Mutex,
-    Fair,
-    Read,
-    Write,
-}
-
 const KINDS: [Kind; 4] = [Kind::Mutex, Kind::Fair, Kind::Read, Kind::Write];
-
-impl Kind {
-    fn lock(self, client: &Client) -> Arc<dyn InterProcessLock> {
-        let pair = || InterProcessReadWriteLock::new(client, DIRECTORY).unwrap();
-        match self {
-            Self::Mutex => Arc::new(InterProcessMutex::new(client, DIRECTORY).unwrap()),
-            Self::Fair => Arc::new(fair(client)),
-            Self::Read => Arc::new(pair().read_lock()),
-            Self::Write => Arc::new(pair().write_lock()),
-        }
-    }
-}
 
 async fn get(lock: &Arc<dyn InterProcessLock>) -> AnyGuard {
     within("the grant", lock.lock()).await.unwrap()
