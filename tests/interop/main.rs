@@ -11,6 +11,7 @@
 
 pub(crate) mod check;
 mod curator;
+pub(crate) mod election;
 pub(crate) mod journal;
 mod kazoo;
 pub(crate) mod outside;

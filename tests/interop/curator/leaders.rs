@@ -1,33 +1,19 @@
 //! One election of Curator's participants and ours, step by step.
 
 use test_support::peers::CuratorPeer;
-use test_support::{SOON, ZooKeeper, shared_standalone, unique_path};
-use tokio::sync::oneshot;
+use test_support::{shared_standalone, unique_path};
 use zookeeper_recipes::{LeaderLatch, LeaderSelector, Participant};
 
 use crate::curator::java::puppet;
+use crate::election::{Leading, joined, soon};
 use crate::outside::children;
-use crate::{Failure, Outcome, block_on, connect};
+use crate::{Outcome, block_on, connect};
 
 /// As the Java program shows them.
 fn shown(participants: &[Participant]) -> String {
     let ids =
         participants.iter().map(|one| format!("{}{}", one.id(), if one.is_leader() { "*" } else { "" }));
     ids.collect::<Vec<_>>().join(" ")
-}
-
-/// Waits for what is sure to come.
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
-    tokio::time::timeout(SOON, future).await.map_err(|_| format!("no {what}").into())
-}
-
-/// Waits until so many take part.
-async fn joined(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
-    soon("participants", async {
-        while children(servers, path).await?.len() != wanted {}
-        Ok::<_, Failure>(())
-    })
-    .await?
 }
 
 /// Java, ours, Java: each leads when the one before it leaves, and all see the same.
@@ -75,18 +61,7 @@ pub(crate) fn selectors(peer: &CuratorPeer) -> Outcome {
         curator.ask("a", &format!("leader start selector {path} java-1"), "started")?;
         curator.ask("a", "leader await java-1", "leads")?;
         let selector = LeaderSelector::builder(&client, &path).id("rust").build()?;
-        let (begin, begun) = oneshot::channel();
-        let (end, ended) = oneshot::channel::<()>();
-        let mut once = Some((begin, ended));
-        let leading = tokio::spawn(selector.lead(move |term| {
-            let once = once.take();
-            async move {
-                if let Some((begin, ended)) = once {
-                    let _ = begin.send(term);
-                    let _ = ended.await;
-                }
-            }
-        }));
+        let Leading { begun, end, task: leading } = Leading::start(&selector);
         joined(&servers, &path, 2).await?;
         curator.ask("b", &format!("leader start selector {path} java-2"), "started")?;
         joined(&servers, &path, 3).await?;

@@ -1,13 +1,13 @@
 //! One election of kazoo's `Election` and our selector.
 
 use test_support::peers::KazooPeer;
-use test_support::{SOON, shared_standalone, unique_path};
-use tokio::sync::oneshot;
+use test_support::{shared_standalone, unique_path};
 use zookeeper_recipes::{Dialect, LeaderSelector};
 
+use crate::election::{Leading, joined, soon};
 use crate::kazoo::python::puppet;
 use crate::outside::children;
-use crate::{Failure, Outcome, block_on, connect};
+use crate::{Outcome, block_on, connect};
 
 /// kazoo's leads, then ours, then kazoo's again.
 pub(crate) fn one_election(peer: &KazooPeer) -> Outcome {
@@ -18,23 +18,8 @@ pub(crate) fn one_election(peer: &KazooPeer) -> Outcome {
         let client = connect(&servers).await?;
         let selector = LeaderSelector::builder(&client, &path).id("rust").dialect(Dialect::Kazoo).build()?;
         kazoo.ask("a", &format!("run election {path} python-1"), "leads")?;
-        let (begin, begun) = oneshot::channel();
-        let (end, ended) = oneshot::channel::<()>();
-        let mut once = Some((begin, ended));
-        let leading = tokio::spawn(selector.lead(move |term| {
-            let once = once.take();
-            async move {
-                if let Some((begin, ended)) = once {
-                    let _ = begin.send(term);
-                    let _ = ended.await;
-                }
-            }
-        }));
-        tokio::time::timeout(SOON, async {
-            while children(&servers, &path).await?.len() != 2 {}
-            Ok::<_, Failure>(())
-        })
-        .await??;
+        let Leading { begun, end, task: leading } = Leading::start(&selector);
+        joined(&servers, &path, 2).await?;
         let ids: Vec<_> = selector.participants().await?.iter().map(|one| one.id().to_owned()).collect();
         assert_eq!(ids, ["python-1", "rust"]);
         kazoo.ask("b", &format!("contenders election {path} python-1"), "python-1 rust")?;
@@ -42,12 +27,12 @@ pub(crate) fn one_election(peer: &KazooPeer) -> Outcome {
 
         kazoo.ask("b", &format!("end election {path} python-1"), "ends")?;
         kazoo.answers("a", "led")?;
-        tokio::time::timeout(SOON, begun).await??;
+        soon("leadership", begun).await??;
         assert_eq!(selector.leader().await?.ok_or("no leader")?.id(), "rust");
         kazoo.ask("b", &format!("contenders election {path} python-1"), "rust")?;
 
         let _ = end.send(());
-        tokio::time::timeout(SOON, leading).await???;
+        soon("end of the work", leading).await???;
         kazoo.ask("a", &format!("run election {path} python-1"), "leads")?;
         kazoo.answers("a", "led")?;
         client.close().await?;
