@@ -452,6 +452,69 @@ impl fmt::Debug for Contender {
     }
 }
 
+/// A participant of an election, as its node shows it.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::LeaderLatch;
+///
+/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
+/// latch.leadership().await?;
+/// for participant in latch.participants().await? {
+///     println!("{} {}", participant.id(), if participant.is_leader() { "leads" } else { "follows" });
+///     assert!(participant.id() == "web-3" && participant.is_leader() && participant.is_ours());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Participant {
+    id: String,
+    node: NodePath,
+    is_leader: bool,
+    is_ours: bool,
+}
+
+impl Participant {
+    pub(crate) fn new(node: NodePath, data: &[u8], is_ours: bool) -> Self {
+        Self { id: String::from_utf8_lossy(data).into_owned(), node, is_leader: false, is_ours }
+    }
+
+    pub(crate) fn leads(&mut self) {
+        self.is_leader = true;
+    }
+
+    /// Returns the id of the participant, which is the data of its node. Bytes that are not UTF-8 are
+    /// replaced.
+    #[must_use]
+    #[doc(alias = "getId")]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the path of its node, without the client's namespace.
+    #[must_use]
+    pub fn node(&self) -> &NodePath {
+        &self.node
+    }
+
+    /// Returns `true` if its node is the first: it leads, or is about to.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.is_leader
+    }
+
+    /// Returns `true` if its node belongs to the session of the client that was asked.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.is_ours
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

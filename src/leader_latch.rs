@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use crate::builder::builder;
 use crate::client::Client;
-use crate::engine::election::{self, Member, Term};
-pub use crate::engine::election::{LeadershipState, Participant};
+use crate::election::{self, LeadershipState, Member, Term, election_methods};
 use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
 use crate::error::{
@@ -18,7 +17,7 @@ use crate::path::NodePath;
 use crate::shown::Quoted;
 use crate::state_watch::StateWatch;
 use crate::token::FencingToken;
-use crate::transaction::{NodeData, Transaction, get_data_in};
+use crate::transaction::{NodeData, Transaction, get_data};
 
 /// A participant of an election, from its start until it is closed or dropped.
 ///
@@ -247,56 +246,6 @@ impl LeaderLatch {
         StateWatch::new(self.member.watch_state(), |state| *state == LeadershipState::Closed)
     }
 
-    /// Returns the participant that leads or is about to, of all processes; `None` if there is none.
-    ///
-    /// It asks the servers. The leader may have changed by the time that this returns, and one whose session
-    /// is expiring is still shown.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    ///
-    /// # Cancel safety
-    /// It only reads.
-    #[doc(alias = "getLeader")]
-    pub async fn leader(&self) -> Result<Option<Participant>, Error> {
-        Ok(election::participants(&self.path_lock, 1).await?.into_iter().next())
-    }
-
-    /// Returns the participants of all processes, the leader first and the others in the order in which they
-    /// will lead.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    ///
-    /// # Cancel safety
-    /// It only reads.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::LeaderLatch;
-    ///
-    /// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
-    /// latch.leadership().await?;
-    /// let ids: Vec<String> = latch.participants().await?.iter().map(|p| p.id().to_owned()).collect();
-    /// assert_eq!(ids, ["web-3"]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias = "getParticipants")]
-    pub async fn participants(&self) -> Result<Vec<Participant>, Error> {
-        election::participants(&self.path_lock, usize::MAX).await
-    }
-
-    /// Returns the path of the election, as it was given.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.path_lock.path().user()
-    }
-
     /// Leaves the election, and waits until a leadership is given up.
     ///
     /// Work in [`Leadership::while_held`] is dropped first, so that it has ended when another participant
@@ -332,7 +281,13 @@ impl LeaderLatch {
     }
 }
 
-crate::shown::debug_as_path!(LeaderLatch);
+election_methods!(
+    LeaderLatch,
+    "latch",
+    r#"LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?"#,
+    "latch.leadership().await?;",
+    "latch.participants().await?"
+);
 
 builder! {
     /// Builder of a [`LeaderLatch`].
@@ -530,7 +485,7 @@ impl Leadership {
     ///
     /// See [`Transaction`].
     pub fn transaction(&self) -> Transaction<'_> {
-        Transaction::of_term(&self.term)
+        Transaction::under(self.term.hold())
     }
 
     /// Reads a node, and the version of its data for a [transaction](Self::transaction) that is based on them.
@@ -563,7 +518,7 @@ impl Leadership {
     /// ```
     #[doc(alias = "getData")]
     pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, TransactionError> {
-        get_data_in(&self.term, path.as_ref()).await
+        get_data(&[&self.term.hold()?], path.as_ref()).await
     }
 
     /// Returns the path of the leader's node, without the client's namespace.

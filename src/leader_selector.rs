@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::builder::builder;
 use crate::client::Client;
-use crate::engine::election::{self, Participant, Term};
+use crate::election::{self, election_methods};
+use crate::engine::held::Held;
 use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
-use crate::error::{AcquireError, BuildError, Error};
-use crate::guard_set::while_held;
+use crate::error::{AcquireError, BuildError};
+use crate::guard::LockGuard;
 use crate::session::log;
 use crate::token::FencingToken;
 
@@ -74,26 +75,26 @@ pub struct LeaderSelector {
     terms: Arc<Terms>,
 }
 
-/// The terms in which calls of [`LeaderSelector::lead`] are, of all clones of one selector.
+/// What calls of [`LeaderSelector::lead`] hold, of all clones of one selector.
 #[derive(Debug, Default)]
-struct Terms(Mutex<Vec<Weak<Term>>>);
+struct Terms(Mutex<Vec<Weak<Held>>>);
 
 impl Terms {
     /// Adds a term, and forgets ended ones.
-    fn begin(&self, term: &Arc<Term>) {
+    fn begin(&self, guard: &LockGuard) {
         let mut terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        terms.retain(|term| term.strong_count() > 0);
-        terms.push(Arc::downgrade(term));
+        terms.retain(|held| held.strong_count() > 0);
+        terms.push(Arc::downgrade(guard.hold().held()));
     }
 
     /// Returns the terms that are not over, by the clock.
-    fn current(&self) -> Vec<Arc<Term>> {
-        let mut terms: Vec<Arc<Term>> = {
+    fn current(&self) -> Vec<Arc<Held>> {
+        let mut terms: Vec<Arc<Held>> = {
             let terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             terms.iter().filter_map(Weak::upgrade).collect()
         };
         // Outside of the mutex: it may call foreign code (docs/protocol.md#no-lock-across-await).
-        terms.retain(|term| term.lost().is_none());
+        terms.retain(|held| held.is_held() && !held.is_lost_or_released());
         terms
     }
 }
@@ -190,15 +191,12 @@ impl LeaderSelector {
         async move {
             loop {
                 // Declared first, so dropped last: the work relies on it.
-                let hold = election::until_leading(&path_lock, location).await?;
-                hold.is_had();
-                let term = Term::new(&hold);
-                terms.begin(&term);
-                let output = while_held(term.when_lost(), || term.lost(), work(term.token())).await;
-                drop(term);
+                let guard = LockGuard::new(election::until_leading(&path_lock, location).await?);
+                terms.begin(&guard);
+                let output = guard.while_held(work(guard.fencing_token())).await;
                 // The lock is released in any case. A failed release is logged, and does not concern the
                 // work.
-                let released = hold.release().await;
+                let released = guard.release().await;
                 match output {
                     Ok(output) => return Ok(output),
                     Err(lost) => {
@@ -244,7 +242,7 @@ impl LeaderSelector {
     #[doc(alias = "interruptLeadership")]
     pub fn interrupt_leadership(&self) -> bool {
         let terms = self.terms.current();
-        terms.iter().for_each(|term| term.give_up());
+        terms.iter().for_each(Held::give_up);
         !terms.is_empty()
     }
 
@@ -268,59 +266,15 @@ impl LeaderSelector {
     pub fn has_leadership(&self) -> bool {
         !self.terms.current().is_empty()
     }
-
-    /// Returns the participant that leads or is about to, of all processes; `None` if there is none.
-    ///
-    /// It asks the servers. The leader may have changed by the time that this returns, and one whose session
-    /// is expiring is still shown.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    ///
-    /// # Cancel safety
-    /// It only reads.
-    #[doc(alias = "getLeader")]
-    pub async fn leader(&self) -> Result<Option<Participant>, Error> {
-        Ok(election::participants(&self.path_lock, 1).await?.into_iter().next())
-    }
-
-    /// Returns the participants of all processes, the leader first and the others in the order in which they
-    /// will lead.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    ///
-    /// # Cancel safety
-    /// It only reads.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::LeaderSelector;
-    ///
-    /// let selector = LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?;
-    /// let seen = selector.lead(async |_| selector.participants().await).await??;
-    /// assert!(seen[0].id() == "web-3" && seen[0].is_leader());
-    /// assert!(selector.participants().await?.is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias = "getParticipants")]
-    pub async fn participants(&self) -> Result<Vec<Participant>, Error> {
-        election::participants(&self.path_lock, usize::MAX).await
-    }
-
-    /// Returns the path of the election, as it was given.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.path_lock.path().user()
-    }
 }
 
-crate::shown::debug_as_path!(LeaderSelector);
+election_methods!(
+    LeaderSelector,
+    "selector",
+    r#"LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?"#,
+    "",
+    "selector.lead(async |_| selector.participants().await).await??"
+);
 
 builder! {
     /// Builder of a [`LeaderSelector`].

@@ -218,6 +218,7 @@ mod blocking;
 mod builder;
 mod client;
 mod contender;
+mod election;
 mod engine;
 mod error;
 mod fair_lock;
@@ -251,7 +252,8 @@ mod transaction;
 
 pub use atomic_long::{CachedAtomicLong, DistributedAtomicLong, DistributedAtomicLongBuilder};
 pub use client::{Client, ClientBuilder};
-pub use contender::{Contender, ContenderKind, Identity};
+pub use contender::{Contender, ContenderKind, Identity, Participant};
+pub use election::LeadershipState;
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention, ConversionError,
@@ -265,7 +267,7 @@ pub use group_member::{GroupMember, GroupWatch};
 pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use guards::Guard;
 pub use hold_watch::HoldWatch;
-pub use leader_latch::{LeaderLatch, LeaderLatchBuilder, Leadership, LeadershipState, Participant};
+pub use leader_latch::{LeaderLatch, LeaderLatchBuilder, Leadership};
 pub use leader_selector::{LeaderSelector, LeaderSelectorBuilder};
 pub use lock::InterProcessLock;
 pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::engine::election::Term;
 use crate::engine::hold::Hold;
 use crate::engine::read;
 use crate::engine::transact::{self, Operation};
@@ -78,8 +77,6 @@ pub struct Transaction<'a> {
     holds: Vec<Hold>,
     operations: Vec<Operation>,
     refused: Option<TransactionError>,
-    /// Of a leader: it may give up its lock, and another have it, while this is there.
-    term: Option<&'a Term>,
     /// A guard of these holds cannot be released meanwhile.
     under: PhantomData<&'a Hold>,
 }
@@ -91,16 +88,16 @@ impl<'a> Transaction<'a> {
     /// Creates a transaction under these holds of one client.
     pub(crate) fn new(holds: impl IntoIterator<Item = &'a Hold>) -> Self {
         let holds = holds.into_iter().map(Hold::without_release).collect();
-        Self { holds, operations: Vec::new(), refused: None, term: None, under: PhantomData }
+        Self { holds, operations: Vec::new(), refused: None, under: PhantomData }
     }
 
-    /// Creates a transaction of a leader.
-    pub(crate) fn of_term(term: &'a Term) -> Self {
-        let (hold, lost) = match term.hold() {
+    /// Creates a transaction under a hold, or one that is refused because it is lost.
+    pub(crate) fn under(hold: Result<Hold, Lost>) -> Self {
+        let (hold, lost) = match hold {
             Ok(hold) => (Some(hold), None),
             Err(lost) => (None, Some(lost.into())),
         };
-        Self { term: Some(term), holds: hold.into_iter().collect(), refused: lost, ..Self::new([]) }
+        Self { holds: hold.into_iter().collect(), refused: lost, ..Self::new([]) }
     }
 
     /// Returns the paths of the locks, for messages.
@@ -251,18 +248,8 @@ impl<'a> Transaction<'a> {
     /// # }
     /// ```
     pub async fn commit(self) -> Result<(), TransactionError> {
-        let term = self.term;
-        let over = || term.and_then(Term::lost);
-        if let Some(lost) = over() {
-            return Err(lost.into());
-        }
         let (holds, operations) = self.checked()?;
-        let committed = transact::transact(&holds.iter().collect::<Vec<_>>(), operations).await;
-        // If the term was given up meanwhile, its node is gone, and this says why.
-        committed.map_err(|error| match (error, over()) {
-            (TransactionError::Lost(_), Some(lost)) => lost.into(),
-            (error, _) => error,
-        })
+        transact::transact(&holds.iter().collect::<Vec<_>>(), operations).await
     }
 
     /// Returns the holds and the operations, if they can be sent.
@@ -364,22 +351,6 @@ pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<NodeD
     let namespace = holds.first().map_or("", |hold| hold.path_lock().client().namespace());
     let stored: Result<_, TransactionError> = read::get_data(holds, LockPath::parse(namespace, path)?).await;
     Ok(stored?.map(|read| NodeData { data: read.data, version: NodeVersion::Exact(read.version) }))
-}
-
-/// Reads a node while a leader is in its term.
-pub(crate) async fn get_data_in(term: &Term, path: &str) -> Result<Option<NodeData>, TransactionError> {
-    let over = || term.lost().map_or(Ok(()), |lost: Lost| Err(TransactionError::from(lost)));
-    over()?;
-    let hold = term.hold()?;
-    let holds = [&hold];
-    let read = tokio::select! {
-        biased;
-        // A hold that is given up is not notified of a loss.
-        lost = term.when_lost() => return Err(lost.into()),
-        read = get_data(&holds, path) => read,
-    };
-    over()?;
-    read
 }
 
 impl fmt::Debug for Transaction<'_> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 use zookeeper_client as zk;
 
-use crate::contender::{Contender, ContenderKind};
+use crate::contender::{Contender, ContenderKind, Participant};
 use crate::engine::limit;
 use crate::engine::look::{Subject, error_of, unseen, usable_queue};
 use crate::engine::node_contender::{contender, kind_of};
@@ -30,9 +30,27 @@ struct WrittenAgain;
 
 /// Returns the contenders of a lock in order.
 pub(crate) async fn queue(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, Error> {
-    let Some(queue) = usable_queue(path_lock).await? else { return Ok(Vec::new()) };
-    let names = queue.contenders().map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)));
-    read_all(path_lock, path_lock.path(), names.collect()).await
+    read_all(path_lock, path_lock.path(), names(path_lock).await?).await
+}
+
+/// Returns the names of the contenders of a lock in order.
+async fn names(path_lock: &Arc<PathLock>) -> Result<Vec<(String, ContenderKind)>, Error> {
+    let queue = usable_queue(path_lock).await?;
+    let names = queue.iter().flat_map(|queue| queue.contenders());
+    Ok(names.map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind))).collect())
+}
+
+/// Returns the participants of an election in the order in which they lead, at most `most` of them.
+pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Result<Vec<Participant>, Error> {
+    let (directory, names) = (path_lock.path(), names(path_lock).await?);
+    let mut found = read(path_lock, directory, names, most, |(name, _), (data, stat), session| {
+        Participant::new(directory.user_child(name), data, stat.ephemeral_owner == session)
+    })
+    .await?;
+    if let Some(first) = found.first_mut() {
+        first.leads();
+    }
+    Ok(found)
 }
 
 /// Returns the contenders that hold a lock: of a semaphore those with permits.
@@ -52,14 +70,31 @@ pub(crate) async fn count(path_lock: &Arc<PathLock>) -> Result<usize, Error> {
     Ok(usable_queue(path_lock).await?.map_or(0, |queue| queue.contenders().count()))
 }
 
-/// Reads these nodes. A contender that is gone is left out.
+/// Reads these contenders.
 async fn read_all(
     path_lock: &Arc<PathLock>,
     directory: &LockPath,
     names: Vec<(String, ContenderKind)>,
 ) -> Result<Vec<Contender>, Error> {
-    let mut contenders = Vec::with_capacity(names.len());
-    for some in names.chunks(READ_AT_ONCE) {
+    let make =
+        |named: Named<'_>, node: Node<'_>, session| contender(path_lock, directory, named, node, session);
+    read(path_lock, directory, names, usize::MAX, make).await
+}
+
+type Named<'a> = (&'a str, ContenderKind);
+type Node<'a> = (&'a [u8], &'a zk::Stat);
+
+/// Reads the nodes of contenders until `most` are found; one that is gone is left out. `make` gets each node, and
+/// the id of the session that has read it.
+async fn read<T: Send + Sync>(
+    path_lock: &Arc<PathLock>,
+    directory: &LockPath,
+    names: Vec<(String, ContenderKind)>,
+    most: usize,
+    make: impl Fn(Named<'_>, Node<'_>, i64) -> T + Sync,
+) -> Result<Vec<T>, Error> {
+    let (mut contenders, make) = (Vec::new(), &make);
+    for some in names.chunks(READ_AT_ONCE.min(most)) {
         let read = path_lock.client().ask(|session, handle| async move {
             // Each is sent when the method is called.
             let paths: Vec<String> = some.iter().map(|(name, _)| directory.child(name)).collect();
@@ -78,8 +113,7 @@ async fn read_all(
                     },
                     Err(error) => return Err(error),
                 };
-                let id = session.session_id();
-                read.push(contender(path_lock, directory, (name, *kind), (&data, &stat), id));
+                read.push(make((name, *kind), (&data, &stat), session.session_id()));
             }
             Ok(Ok(read))
         });
@@ -91,6 +125,9 @@ async fn read_all(
                 return Err(error_of(path_lock, Purpose::Look, subject, RequestFailure::NoAuth));
             }
             Err(why) => return Err(unseen(path_lock, directory, why)),
+        }
+        if contenders.len() >= most {
+            break;
         }
     }
     Ok(contenders)

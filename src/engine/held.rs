@@ -190,7 +190,7 @@ impl Held {
     }
 
     /// Returns its session, unless that is dropped.
-    pub(super) fn session(&self) -> Option<Arc<Session>> {
+    pub(crate) fn session(&self) -> Option<Arc<Session>> {
         self.session.upgrade()
     }
 
@@ -417,6 +417,11 @@ impl Held {
         self.apply(HoldEvent::NodeDeleted { node }, None);
     }
 
+    /// Ends the hold for its holder: it is lost from here on, and its node stays until it is released.
+    pub(crate) fn give_up(self: &Arc<Self>) {
+        self.apply(HoldEvent::GivenUp, None);
+    }
+
     /// Begins a conversion. Returns `false` if the lock is lost.
     pub(crate) fn begin_conversion(self: &Arc<Self>) -> bool {
         self.apply(HoldEvent::BeginConversion, None)
@@ -559,8 +564,13 @@ impl Held {
             let lock = self.as_held_lock();
             session.look_after(&lock);
             if let Some(reason) = lost {
-                // The node of this hold is not deleted: the log names the deleted one.
-                if !(is_of_other && reason == LostReason::NodeDeleted) {
+                let is_logged = match reason {
+                    // The node of this hold is not deleted: the log names the deleted one.
+                    LostReason::NodeDeleted => !is_of_other,
+                    LostReason::GivenUp => false,
+                    _ => true,
+                };
+                if is_logged {
                     session.log_loss(&*lock, reason);
                 }
                 session.tell_news();

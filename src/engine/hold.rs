@@ -118,7 +118,7 @@ impl Hold {
     }
 
     /// Returns a hold for work under the lock; its drop does not release it.
-    pub(super) fn for_use(
+    pub(crate) fn for_use(
         path_lock: Arc<PathLock>,
         session: Arc<Session>,
         held: Arc<Held>,

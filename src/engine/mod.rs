@@ -10,7 +10,6 @@ pub(crate) mod contenders;
 pub(crate) mod convert;
 mod convert_requests;
 pub(crate) mod counter;
-pub(crate) mod election;
 mod first_seen;
 pub(crate) mod group;
 pub(crate) mod held;

@@ -8,6 +8,7 @@
 //!          |    BeginConversion  |--- LeaseExpired ---------> Lost, its node kept until `until`
 //!          |                     |--- LeaseOver ------------> Lost, its node deleted at once
 //!          |                     |--- SessionEnding, -Ended > Lost, its node goes with the session
+//!          |                     |--- GivenUp --------------> Lost, its node goes with the session, or by a release
 //!          |                     '--- NodeDeleted ----------> Lost, its node gone
 //!          |
 //!          '--- LeaseExpired, LeaseOver, SessionEnding, -Ended, Release, ConversionLost > Lost, its nodes left to the
@@ -122,7 +123,7 @@ enum Leftover {
     /// The servers still have it. It is kept, to give the holder time to stop, until the last guard is
     /// dropped, or until the moment from which the servers may delete it.
     Kept { until: Moment },
-    /// The end of the session deletes it.
+    /// The end of the session deletes it, or a release before that.
     OfSession,
     /// The conversion, which knows its nodes, deletes them.
     OfConversion,
@@ -139,6 +140,8 @@ pub(crate) enum HoldEvent {
     LeaseOver { now: Moment },
     /// Its caller sets another end of the lease, `None` for no lease.
     Extend { now: Moment, end: Option<Moment> },
+    /// Its holder ends it, and keeps its node until it releases it.
+    GivenUp,
     /// Its session is about to end: it has to be lost before the end is reported.
     SessionEnding(LostReason),
     /// Its session has ended.
@@ -352,6 +355,7 @@ impl<P> HoldState<P> {
                 }
                 effects.refused = self.is_lost_or_released();
             }
+            HoldEvent::GivenUp => effects.lost = self.session_over(LostReason::GivenUp),
             HoldEvent::SessionEnding(reason) => effects.lost = self.session_over(reason),
             HoldEvent::SessionEnded(reason) => {
                 effects.lost = self.session_over(reason);
@@ -580,6 +584,19 @@ mod tests {
     fn delete(hand_over: bool, place: Option<Place>) -> Effects<Place> {
         let delete = Some(Deletion { node: "own".into(), hand_over, place });
         Effects { delete, ..Effects::default() }
+    }
+
+    // Shows: leaders-work
+    #[test]
+    fn a_hold_that_is_given_up_keeps_its_node_until_its_release() {
+        let mut hold = after(&[]);
+        assert_eq!(hold.on(HoldEvent::GivenUp), lost(LostReason::GivenUp));
+        assert_eq!(hold.care(), WATCH);
+        for nothing in [expired(), deleted("own"), HoldEvent::GivenUp] {
+            assert_eq!(hold.on(nothing), Effects::default());
+        }
+        assert_eq!(hold.on(release()), delete(false, Some(Place)), "it reports the deletion, and no loss");
+        assert_eq!(after(&[release()]).on(HoldEvent::GivenUp), Effects::default());
     }
 
     // Shows: one-value

@@ -2,19 +2,20 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::pin::Pin;
+use std::slice;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use zookeeper_client as zk;
 
+use crate::contender::Participant;
+use crate::engine::contenders;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
-use crate::engine::look::{self, Subject};
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::room;
-use crate::error::{AcquireError, Error, Lost, LostReason, Purpose, ReleaseError, RequestFailure};
+use crate::error::{AcquireError, Error, Lost, LostReason, ReleaseError};
+use crate::lock::{look, until_had};
 use crate::path::NodePath;
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
@@ -24,9 +25,6 @@ use crate::session::log;
 use crate::session::retry::clean_up_pause;
 use crate::session::waker::{self, contain_panic};
 use crate::token::FencingToken;
-
-/// How many nodes are read at a time.
-const AT_A_TIME: usize = 64;
 
 /// The state of a [`LeaderLatch`](crate::LeaderLatch) in its election.
 ///
@@ -73,115 +71,10 @@ impl fmt::Display for LeadershipState {
     }
 }
 
-/// A participant of an election, as its node shows it.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::LeaderLatch;
-///
-/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
-/// latch.leadership().await?;
-/// for participant in latch.participants().await? {
-///     println!("{} {}", participant.id(), if participant.is_leader() { "leads" } else { "follows" });
-///     assert!(participant.id() == "web-3" && participant.is_leader() && participant.is_ours());
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Participant {
-    id: String,
-    node: NodePath,
-    is_leader: bool,
-    is_ours: bool,
-}
-
-impl Participant {
-    /// Returns the id of the participant, which is the data of its node. Bytes that are not UTF-8 are
-    /// replaced.
-    #[must_use]
-    #[doc(alias = "getId")]
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Returns the path of its node, without the client's namespace.
-    #[must_use]
-    pub fn node(&self) -> &NodePath {
-        &self.node
-    }
-
-    /// Returns `true` if its node is the first: it leads, or is about to.
-    #[must_use]
-    pub fn is_leader(&self) -> bool {
-        self.is_leader
-    }
-
-    /// Returns `true` if its node belongs to the session of the client that was asked.
-    #[must_use]
-    pub fn is_ours(&self) -> bool {
-        self.is_ours
-    }
-}
-
-/// Returns the participants in the order of their nodes, at most `most` of them. Participants that leave
-/// meanwhile are left out.
+/// Returns the participants in the order in which they lead, at most `most` of them.
 pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Result<Vec<Participant>, Error> {
     let work = Arc::clone(path_lock);
-    let participants = path_lock.client().run_while_polled(async move {
-        let nodes = look::participants(&work, None).await?;
-        let mut found: Vec<Participant> = Vec::new();
-        for nodes in nodes.chunks(AT_A_TIME.min(most)) {
-            found.extend(read(&work, nodes).await?);
-            if found.len() >= most {
-                break;
-            }
-        }
-        found.truncate(most);
-        if let Some(first) = found.first_mut() {
-            first.is_leader = true;
-        }
-        Ok(found)
-    });
-    participants.await.unwrap_or_else(|| Err(path_lock.error(Purpose::Look, path_lock.client().why_ended())))
-}
-
-/// Reads the nodes of participants that still exist.
-async fn read(path_lock: &Arc<PathLock>, nodes: &[NodePath]) -> Result<Vec<Participant>, Error> {
-    let path = path_lock.path();
-    let answers = path_lock.client().ask(|session, handle| async move {
-        // Each is sent when it is called; the answers come in the same order.
-        let reads: Vec<_> =
-            nodes.iter().map(|node| (node, handle.get_data(&path.child(node.name())))).collect();
-        let mut found = Ok(Vec::new());
-        for (node, read) in reads {
-            match (read.await, &mut found) {
-                (Ok((data, stat)), Ok(found)) => found.push(Participant {
-                    id: String::from_utf8_lossy(&data).into_owned(),
-                    node: node.clone(),
-                    is_leader: false,
-                    is_ours: stat.ephemeral_owner == session.session_id(),
-                }),
-                (Err(zk::Error::NoNode), _) | (_, Err(_)) => {}
-                // Said of the node that it is about.
-                (Err(zk::Error::NoAuth), Ok(_)) => found = Err(node.name().into()),
-                (Err(error), Ok(_)) => return Err(error),
-            }
-        }
-        Ok(found)
-    });
-    match answers.await {
-        Ok(Ok(found)) => Ok(found),
-        Ok(Err(node)) => {
-            let subject = (path, Subject::Node(node));
-            Err(look::error_of(path_lock, Purpose::Look, subject, RequestFailure::NoAuth))
-        }
-        Err(unanswered) => Err(look::unseen(path_lock, path, unanswered)),
-    }
+    look(work, move |path_lock| async move { contenders::participants(&path_lock, most).await }).await
 }
 
 /// Waits until this participant leads. An error that a repetition may cure does not end the wait, which lasts
@@ -190,26 +83,20 @@ pub(crate) async fn until_leading(
     path_lock: &Arc<PathLock>,
     location: &'static Location<'static>,
 ) -> Result<Hold, AcquireError> {
-    let first = Ask::new(Kind::Exclusive, Budget::Forever, location);
-    let (mut ask, mut failures) = (first, 0_u32);
+    let mut failures = 0_u32;
     loop {
-        match room::acquire(Arc::clone(path_lock), ask).await {
-            Ok(hold) if hold.lost().is_none() => return Ok(hold),
-            // Lost before its caller had it.
-            Ok(_) => ask = ask.again(),
-            Err(error) => {
-                let error = error.timed_out(Duration::ZERO, Duration::ZERO);
-                if !error.is_retryable() {
-                    return Err(error);
-                }
-                log::warn!(path = path_lock.path().user(), %error, "a participant joins its election again");
-                let pause = clean_up_pause(failures);
-                failures = failures.saturating_add(1);
-                ask = first;
-                // `None` if the client has ended, which the next attempt says.
-                path_lock.client().run_while_polled(async move { tokio::time::sleep(pause).await }).await;
-            }
-        }
+        let ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
+        let attempt = |ask| room::acquire(Arc::clone(path_lock), ask);
+        let error = match until_had(ask, attempt, slice::from_ref).await {
+            Ok(hold) => return Ok(hold),
+            Err(error) if !error.is_retryable() => return Err(error),
+            Err(error) => error,
+        };
+        log::warn!(path = path_lock.path().user(), %error, "a participant joins its election again");
+        let pause = clean_up_pause(failures);
+        failures = failures.saturating_add(1);
+        // `None` if the client has ended, which the next attempt says.
+        path_lock.client().run_while_polled(async move { tokio::time::sleep(pause).await }).await;
     }
 }
 
@@ -221,7 +108,6 @@ pub(crate) struct Term {
     path_lock: Weak<PathLock>,
     /// The two numbers of its token.
     token: (i64, u64),
-    given_up: watch::Sender<bool>,
     /// How much work is under way in this term.
     working: watch::Sender<usize>,
 }
@@ -231,12 +117,11 @@ pub(crate) struct Term {
 pub(crate) struct Work<'a>(&'a Term);
 
 impl Term {
-    pub(crate) fn new(hold: &Hold) -> Arc<Self> {
+    fn new(hold: &Hold) -> Arc<Self> {
         Arc::new(Self {
             held: Arc::clone(hold.held()),
             path_lock: Arc::downgrade(hold.path_lock()),
             token: hold.token(),
-            given_up: watch::Sender::new(false),
             working: watch::Sender::new(0),
         })
     }
@@ -247,18 +132,14 @@ impl Term {
         FencingToken::from_parts(zxid, counter)
     }
 
-    /// Returns the hold of its node, for transactions; its drop does not release anything. The error is the loss of a
-    /// term whose client or session is gone.
+    /// Returns the hold of its node; its drop does not release anything. The error is the loss of the term.
     pub(crate) fn hold(&self) -> Result<Hold, Lost> {
-        let (path_lock, session) = (self.path_lock.upgrade(), self.held.session());
-        match path_lock.zip(session) {
-            Some((path_lock, session)) => {
-                Ok(Hold::for_use(path_lock, session, Arc::clone(&self.held), self.token))
-            }
-            None => Err(self
-                .lost()
-                .unwrap_or_else(|| Lost { path: self.path().into(), reason: LostReason::Closed })),
+        if let Some(lost) = self.lost() {
+            return Err(lost);
         }
+        let kept = self.path_lock.upgrade().zip(self.held.session());
+        let (path_lock, session) = kept.ok_or_else(|| self.lost_by(LostReason::Closed))?;
+        Ok(Hold::for_use(path_lock, session, Arc::clone(&self.held), self.token))
     }
 
     /// Returns the path of its node.
@@ -266,47 +147,25 @@ impl Term {
         self.held.directory().user_child(&self.held.name())
     }
 
-    /// Notifies the work in the term that the leader has ended it.
-    pub(crate) fn give_up(&self) {
-        self.given_up.send_replace(true);
-    }
-
     /// Returns the loss, if the term has ended by the clock.
     pub(crate) fn lost(&self) -> Option<Lost> {
-        let given_up = *self.given_up.borrow();
-        let reason = if given_up { Some(LostReason::GivenUp) } else { self.held.lost() };
-        reason.map(|reason| Lost { path: self.path().into(), reason })
+        // Released without a loss with its client, before the participant could give it up.
+        let released = || self.held.is_lost_or_released().then_some(LostReason::GivenUp);
+        self.held.lost().or_else(released).map(|reason| self.lost_by(reason))
+    }
+
+    fn lost_by(&self, reason: LostReason) -> Lost {
+        Lost { path: self.held.lost_path(), reason }
     }
 
     /// Waits until the term ends. Keeps neither the session nor the client.
     pub(crate) fn when_lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
-        let path = self.path().into();
-        let (mut given_up, lost) = (self.given_up.subscribe(), waker::contain(self.held.when_lost()));
-        async move {
-            let given_up = waker::contain(async move {
-                // An error means that the term was never given up, and is forgotten.
-                let is_over = given_up.wait_for(|given_up| *given_up).await.is_ok();
-                if !is_over {
-                    std::future::pending::<()>().await;
-                }
-            });
-            let reason = tokio::select! {
-                biased;
-                () = given_up => LostReason::GivenUp,
-                reason = lost => reason,
-            };
-            Lost { path, reason }
-        }
+        let (path, lost) = (self.held.lost_path(), waker::contain(self.held.when_lost()));
+        async move { Lost { path, reason: lost.await } }
     }
 
     pub(crate) fn path(&self) -> &str {
         self.held.directory().user()
-    }
-
-    fn state(&self) -> LockState {
-        // A term without its session is lost.
-        let valid = self.held.session().is_some_and(|session| session.lease().is_valid());
-        self.held.state(valid)
     }
 
     /// Counts work until the result is dropped: the node of the term stays at least as long
@@ -356,10 +215,10 @@ impl Status {
         match self {
             Self::Left(_) => LeadershipState::Closed,
             Self::Follows => LeadershipState::Follower,
-            Self::Leads(term) => match (term.lost(), term.state()) {
-                (None, LockState::Held) => LeadershipState::Leader(term.token()),
-                (None, LockState::Suspended) => LeadershipState::Suspended(term.token()),
-                _ => LeadershipState::Follower,
+            Self::Leads(term) => match term.hold().map(|hold| hold.state()) {
+                Ok(LockState::Held) => LeadershipState::Leader(term.token()),
+                Ok(LockState::Suspended) => LeadershipState::Suspended(term.token()),
+                Ok(LockState::Lost(_)) | Err(_) => LeadershipState::Follower,
             },
         }
     }
@@ -487,11 +346,10 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
     // The member left by its own decision, or because nothing can be acquired any more.
     let left_for = || Status::Left(path_lock.client().refuses(path_lock.path()));
     loop {
-        let leading: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(until_leading(path_lock, location));
         let leading = tokio::select! {
             biased;
             () = stopped(&mut stop, path_lock.client()) => return shared.set(left_for()),
-            leading = leading => leading,
+            leading = Box::pin(until_leading(path_lock, location)) => leading,
         };
         let hold = match leading {
             Ok(hold) => hold,
@@ -502,8 +360,6 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
         };
         hold.is_had();
         let term = Term::new(&hold);
-        // Dropped before the hold, also with the runtime.
-        let mut unless_lost = GivesUp(Some(&term));
         shared.set(Status::Leads(Arc::clone(&term)));
         let is_lost = tokio::select! {
             biased;
@@ -511,33 +367,19 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
             () = until_lost(&hold, shared) => true,
         };
         if is_lost {
-            unless_lost.0 = None;
             shared.set(Status::Follows);
         } else {
-            term.give_up();
+            hold.held().give_up();
             shared.set(left_for());
         }
         // Its node is before that of any next term (docs/protocol.md#leaders-work).
         term.until_idle(hold.session().timeout()).await;
-        drop(unless_lost);
-        drop(term);
         if !is_lost {
             let released = hold.release().await;
             contain_panic(|| {
                 shared.left.send_replace(Some(released));
             });
             return;
-        }
-    }
-}
-
-/// Ends a term when it is dropped, however its task ends, so that no answer says that it goes on.
-struct GivesUp<'a>(Option<&'a Term>);
-
-impl Drop for GivesUp<'_> {
-    fn drop(&mut self) {
-        if let Some(term) = self.0 {
-            contain_panic(|| term.give_up());
         }
     }
 }
@@ -564,3 +406,64 @@ async fn until_lost(hold: &Hold, shared: &Shared) {
         state = hold.state_changed(state).await;
     }
 }
+
+/// The methods that a latch and a selector share.
+///
+/// `$name`, `$make`, `$joins` and `$participants` are for the example.
+macro_rules! election_methods {
+    ($recipe:ident, $name:literal, $make:literal, $joins:literal, $participants:literal) => {
+        impl $recipe {
+            /// Returns the participant that leads or is about to, of all processes; `None` if there is none.
+            ///
+            /// It asks the servers. The leader may have changed by the time that this returns, and one whose
+            /// session is expiring is still shown.
+            ///
+            /// # Errors
+            /// See [`Error`](crate::Error).
+            ///
+            /// # Cancel safety
+            /// It only reads.
+            #[doc(alias = "getLeader")]
+            pub async fn leader(&self) -> Result<Option<crate::Participant>, crate::Error> {
+                Ok($crate::election::participants(&self.path_lock, 1).await?.into_iter().next())
+            }
+
+            /// Returns the participants of all processes, the leader first and the others in the order in
+            /// which they will lead.
+            ///
+            /// # Errors
+            /// See [`Error`](crate::Error).
+            ///
+            /// # Cancel safety
+            /// It only reads.
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
+            #[doc = concat!("# ", $joins)]
+            #[doc = concat!("let participants = ", $participants, ";")]
+            /// assert!(participants[0].id() == "web-3" && participants[0].is_leader());
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[doc(alias = "getParticipants")]
+            pub async fn participants(&self) -> Result<Vec<crate::Participant>, crate::Error> {
+                $crate::election::participants(&self.path_lock, usize::MAX).await
+            }
+
+            /// Returns the path of the election, as it was given.
+            #[must_use]
+            pub fn path(&self) -> &str {
+                self.path_lock.path().user()
+            }
+        }
+
+        $crate::shown::debug_as_path!($recipe);
+    };
+}
+
+pub(crate) use election_methods;
