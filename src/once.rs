@@ -165,7 +165,7 @@ pub struct OnceRecord {
 
 impl OnceRecord {
     fn new(read: &Read) -> Self {
-        Self { by: once::by(&read.data), at: Records::written_at(read) }
+        Self { by: once::by(&read.data), at: Duration::from_millis(read.ctime.try_into().unwrap_or(0)) }
     }
 }
 
@@ -249,12 +249,11 @@ impl OnceBuilder {
             hold: guard.hold().without_release(),
             writes: writes.clone(),
         };
-        let output = match guard.while_held(job(run)).await? {
+        let output = match guard.while_held(job(run)).await?.map_err(Into::into) {
             Ok(output) => output,
             Err(error) => {
                 release(guard).await;
                 let (path, occasion) = (self.path, self.occasion);
-                let error: Box<dyn Error + Send + Sync> = error.into();
                 return Err(OnceError::Failed { path, occasion, source: error.into() });
             }
         };

@@ -1,7 +1,7 @@
 //! The records of jobs that run once per occasion: reads, writes and prunes them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use zookeeper_client as zk;
 
@@ -15,7 +15,6 @@ use crate::path::LockPath;
 use crate::protocol::once::{are_too_many, is_of, to_prune};
 use crate::session::core::Core;
 use crate::session::log;
-use crate::session::zk_session::SessionGone;
 
 /// How many records are looked at, at most, to find the oldest.
 const MOST_READ: usize = 2_000;
@@ -54,12 +53,10 @@ impl Records {
         let records = self.clone();
         let found = self.client.run_while_polled(async move {
             let path = records.record.server();
-            records.client.ask(|_, handle| async move { read::ask(&handle, path).await }).await
+            let found = records.client.ask(|_, handle| async move { read::ask(&handle, path).await });
+            found.await.map_err(RequestFailure::from)
         });
-        let found = match found.await {
-            Some(found) => found.map_err(RequestFailure::from),
-            None => Err(self.client.why_ended()),
-        };
+        let found = found.await.unwrap_or_else(|| Err(self.client.why_ended()));
         found.map_err(|why| read::failed(&self.client, &self.record, why).into())
     }
 
@@ -83,10 +80,7 @@ impl Records {
         let (records, shared) = (self.clone(), hold.without_release());
         // A task: the pauses need timers, and the outcome is to be known also if the caller does not poll.
         let written = self.client.run(async move { records.write_here(&shared, &writes, token).await });
-        match written.await {
-            Some(recorded) => recorded,
-            None => Recorded::InDoubt(read::closed(hold).into()),
-        }
+        written.await.unwrap_or_else(|| Recorded::InDoubt(read::closed(hold).into()))
     }
 
     async fn write_here(&self, hold: &Hold, writes: &[Operation], token: (i64, u64)) -> Recorded {
@@ -150,26 +144,19 @@ impl Records {
     pub(crate) async fn prune(&self, hold: &Hold, keep: usize) {
         let (records, shared) = (self.clone(), hold.without_release());
         let pruned = self.client.run_while_polled(async move { records.prune_here(&shared, keep).await });
-        pruned.await;
+        if let Some(Err(error)) = pruned.await {
+            log::debug!(path = self.directory.user(), %error, "old records of a job are left to the next run");
+        }
     }
 
-    async fn prune_here(&self, hold: &Hold, keep: usize) {
-        let (path, session) = (self.directory.user(), hold.session());
-        let old = match session.request(|handle| async move { self.old(&handle, keep).await }).await {
-            Ok(Ok(old)) => old,
-            Ok(Err(error)) => {
-                log::debug!(path, %error, "old records of a job are left to the next run");
-                session.judge(&error);
-                return;
-            }
-            Err(SessionGone) => return,
-        };
-        let delete = |name: &String| {
-            let path = format!("{path}/{name}");
-            let path = LockPath::parse(self.client.namespace(), &path).ok()?;
-            Some(Operation::Delete { path, version: None })
-        };
-        let mut deletions: Vec<Operation> = old.iter().filter_map(delete).collect();
+    async fn prune_here(&self, hold: &Hold, keep: usize) -> Result<(), Cause> {
+        let session = hold.session();
+        let old = session.request(|handle| async move { self.old(&handle, keep).await });
+        let Ok(old) = old.await else { return Ok(()) };
+        let old = old.map_err(|error| session.failure(error).cause)?;
+        let delete =
+            |name: &String| Operation::Delete { path: self.directory.subdirectory(name), version: None };
+        let mut deletions: Vec<Operation> = old.iter().map(delete).collect();
         while !deletions.is_empty() {
             let some: Vec<Operation> = deletions.iter().take(DELETED_AT_ONCE).cloned().collect();
             let count = some.len();
@@ -183,12 +170,10 @@ impl Records {
                 {
                     deletions.remove(index);
                 }
-                Err(error) => {
-                    log::debug!(path, %error, "old records of a job are left to the next run");
-                    return;
-                }
+                Err(error) => return Err(Arc::new(error)),
             }
         }
+        Ok(())
     }
 
     /// Returns the names of the records that are to go.
@@ -213,11 +198,6 @@ impl Records {
             }
         }
         Ok(to_prune(found, keep, MOST_DELETED))
-    }
-
-    /// Returns when a record was written, since the beginning of 1970, by the clock of the servers.
-    pub(crate) fn written_at(found: &Read) -> Duration {
-        Duration::from_millis(found.ctime.try_into().unwrap_or(0))
     }
 }
 
