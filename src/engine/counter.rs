@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use zookeeper_client as zk;
 
-use crate::engine::requests::{make_directories_at, to_library};
+use crate::engine::requests::{make_directories_above, to_library};
 use crate::error::{AtomicLongError, Cause, Purpose, RequestFailure};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
@@ -94,16 +94,6 @@ impl Counter {
             }),
             Err(zk::Error::NoNode) => Ok(CounterEvent::Read(None)),
             Err(error) => Err(error),
-        }
-    }
-
-    async fn make_parents(&self, handle: &Handle) -> Result<CounterEvent, zk::Error> {
-        match self.path.server().rsplit_once('/') {
-            Some((parent, _)) if !parent.is_empty() => {
-                make_directories_at(&self.client, handle, parent, &self.acl, self.parents).await?;
-                Ok(CounterEvent::ParentsMade)
-            }
-            _ => Err(zk::Error::NoNode),
         }
     }
 
@@ -226,10 +216,7 @@ impl Work {
             CounterOutcome::VersionsUsedUp => Err(AtomicLongError::VersionsUsedUp { path }),
             CounterOutcome::Contended => Err(AtomicLongError::Contended { path, waited: started.elapsed() }),
             CounterOutcome::Unknown => Err(counter.unknown(self.last_cause())),
-            CounterOutcome::Failed => match self.error {
-                Some(error) => Err(error),
-                None => Err(counter.error(RequestFailure::Connection(self.last_cause()))),
-            },
+            CounterOutcome::Failed => Err(self.error.unwrap_or_else(|| counter.no_answer())),
         }
     }
 
@@ -267,7 +254,11 @@ impl Work {
             async move {
                 match request {
                     CounterRequest::Read { sync } => counter.read(&handle, sync).await,
-                    CounterRequest::MakeParents => counter.make_parents(&handle).await,
+                    CounterRequest::MakeParents => {
+                        let Counter { path, acl, parents, client } = &**counter;
+                        make_directories_above(client, &handle, path, acl, *parents).await?;
+                        Ok(CounterEvent::ParentsMade)
+                    }
                     CounterRequest::Create { value } => counter.create(session, &handle, value).await,
                     CounterRequest::Write { value, version } => {
                         counter.write(session, &handle, value, version).await

@@ -9,7 +9,7 @@ use crate::error::{PersistentNodeError, Purpose, RequestFailure};
 use crate::path::LockPath;
 use crate::session::core::Core;
 use crate::session::log;
-use crate::session::watches::{WatchUse, changed};
+use crate::session::watches::{WatchUse, changed_or_after};
 use crate::session::zk_session::Handle;
 
 /// How many members are read at once (docs/protocol.md#request-window).
@@ -92,14 +92,8 @@ impl Group {
             // The session is not kept during the wait: a session is closed when nothing uses it any more.
             let (ended, poll) = (session.ended(), session.lease().heartbeat_interval());
             drop(session);
-            let happened = async {
-                match watcher {
-                    Some(watcher) => drop(changed(watcher).await),
-                    None => tokio::time::sleep(poll).await,
-                }
-            };
             tokio::select! {
-                () = happened => {}
+                () = changed_or_after(watcher, poll) => {}
                 _ = ended => {}
             }
             drop(watching);

@@ -7,7 +7,7 @@ use zookeeper_client as zk;
 
 use crate::engine::hold::Hold;
 use crate::engine::read::{self, Read};
-use crate::engine::requests::make_directories_at;
+use crate::engine::requests::make_directories_above;
 use crate::engine::transact::{Operation, transact};
 use crate::error::{Cause, OnceError, RequestFailure, TransactionError};
 use crate::options::ParentNodes;
@@ -133,8 +133,8 @@ impl Records {
     /// Creates the directory of the records, which is to stay. Returns whether it is there.
     async fn make_directory(&self) -> bool {
         let made = self.client.ask(|_, handle| async move {
-            let (path, acl) = (self.directory.server(), self.client.acl());
-            make_directories_at(&self.client, &handle, path, acl, ParentNodes::Persistent).await
+            let acl = self.client.acl();
+            make_directories_above(&self.client, &handle, &self.record, acl, ParentNodes::Persistent).await
         });
         made.await.is_ok()
     }

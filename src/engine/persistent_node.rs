@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
 use crate::engine::registry::Registry;
-use crate::engine::requests::{make_directories_at, to_library};
+use crate::engine::requests::{make_directories_above, to_library};
 use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
@@ -21,7 +21,7 @@ use crate::session::log;
 use crate::session::retry::clean_up_pause;
 use crate::session::running::Running;
 use crate::session::waker::contain_panic;
-use crate::session::watches::{WatchUse, Watching, changed};
+use crate::session::watches::{WatchUse, Watching, changed_or_after};
 use crate::session::zk_session::{Session, SessionGone};
 
 /// Whose turn it is to have the node at a path, of the handles of one client. Two of one session at once could
@@ -308,10 +308,8 @@ enum Next {
     Look,
     /// The node is there: wait until something happens to it.
     Wait(Option<(zk::OneshotWatcher, Watching)>),
-    /// No answer: the same again after a while.
+    /// The same again after a while, and other data at once.
     Pause(Duration),
-    /// A refusal: the same again after a while, and other data at once.
-    Rest(Duration),
 }
 
 impl Stay<'_> {
@@ -323,57 +321,46 @@ impl Stay<'_> {
     /// Runs until the session ends, or the handle is dropped, for which it returns `true`.
     async fn run(&mut self, orders: &mut Orders) -> bool {
         let mut next = Next::Create;
-        loop {
-            if self.session.end_reason().is_some() {
-                return orders.has_changed().is_err();
-            }
+        while self.session.end_reason().is_none() {
             let wanted = orders.borrow_and_update().clone();
             self.generation = wanted.generation;
-            next = match next {
-                Next::Create => tokio::select! {
-                    next = self.create(&wanted) => next,
-                    () = dropped(orders) => return true,
-                },
-                Next::Look => tokio::select! {
-                    next = self.look(&wanted) => next,
-                    () = dropped(orders) => return true,
-                },
-                // New data were ordered during the look.
-                Next::Wait(_) if self.own.is_some_and(|given| given != wanted.generation) => Next::Look,
-                Next::Wait(watched) => {
-                    let poll = self.session.lease().heartbeat_interval();
-                    let happened = async {
-                        match watched {
-                            Some((watcher, _watching)) => drop(changed(watcher).await),
-                            None => tokio::time::sleep(poll).await,
-                        }
-                    };
-                    tokio::select! {
-                        // Whatever the event is, the node is looked at.
-                        () = happened => Next::Look,
-                        order = orders.changed() => match order {
-                            Ok(()) => Next::Look,
-                            Err(_) => return true,
-                        },
-                        _ = self.session.ended() => return false,
-                    }
-                }
-                Next::Pause(pause) => tokio::select! {
-                    () = tokio::time::sleep(pause) => self.again(),
-                    () = dropped(orders) => return true,
-                    _ = self.session.ended() => return false,
-                },
-                Next::Rest(pause) => tokio::select! {
-                    () = tokio::time::sleep(pause) => self.again(),
-                    order = orders.changed() => match order {
-                        Ok(()) => self.again(),
-                        Err(_) => return true,
-                    },
-                    _ = self.session.ended() => return false,
-                },
+            let (session, more) = (self.session, orders.clone());
+            next = tokio::select! {
+                biased;
+                () = dropped(orders) => return true,
+                next = self.step(next, &wanted, more) => next,
+                _ = session.ended() => break,
             };
-            if matches!(next, Next::Look | Next::Wait(_) | Next::Rest(_)) {
+            if matches!(next, Next::Look | Next::Wait(_)) {
                 self.counted = None;
+            }
+        }
+        orders.has_changed().is_err()
+    }
+
+    /// Takes a step, which ends early if other data are ordered.
+    async fn step(&mut self, next: Next, wanted: &Wanted, mut orders: Orders) -> Next {
+        match next {
+            Next::Create => self.create(wanted).await,
+            Next::Look => self.look(wanted).await,
+            // New data were ordered during the look.
+            Next::Wait(_) if self.own.is_some_and(|given| given != wanted.generation) => Next::Look,
+            Next::Wait(watched) => {
+                let poll = self.session.lease().heartbeat_interval();
+                let (watcher, _watching) = watched.unzip();
+                tokio::select! {
+                    // Whatever the event is, the node is looked at.
+                    () = changed_or_after(watcher, poll) => {}
+                    _ = orders.changed() => {}
+                }
+                Next::Look
+            }
+            Next::Pause(pause) => {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    _ = orders.changed() => {}
+                }
+                if self.own.is_some() { Next::Look } else { Next::Create }
             }
         }
     }
@@ -381,11 +368,6 @@ impl Stay<'_> {
     fn count(&mut self) {
         let session = self.session;
         self.counted.get_or_insert_with(|| session.begin_work());
-    }
-
-    /// Returns the step after a pause.
-    fn again(&self) -> Next {
-        if self.own.is_some() { Next::Look } else { Next::Create }
     }
 
     async fn create(&mut self, wanted: &Wanted) -> Next {
@@ -422,7 +404,7 @@ impl Stay<'_> {
                     return Next::Look;
                 }
                 if failure.kind == FailureKind::NoNode {
-                    return self.make_parents(failure).await;
+                    return self.make_parents().await;
                 }
                 self.failed(&failure)
             }
@@ -430,29 +412,22 @@ impl Stay<'_> {
         }
     }
 
-    async fn make_parents(&mut self, missing: Failure) -> Next {
-        let node = self.node;
-        let Some((parent, _)) = node.path.server().rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
-        else {
-            return self.failed(&missing);
-        };
-        let (client, session) = (self.client, self.session);
+    async fn make_parents(&mut self) -> Next {
+        let (client, Node { path, acl, parents, .. }, session) = (self.client, self.node, self.session);
         let made = session.request(|handle| async move {
-            make_directories_at(client, &handle, parent, &node.acl, node.parents).await
+            make_directories_above(client, &handle, path, acl, *parents).await
         });
-        match made.await {
+        let failure = match made.await {
             // This does not retry without a pause if the nodes are deleted all the time.
             Ok(Ok(())) if self.failures < 3 => {
                 self.failures += 1;
-                Next::Create
+                return Next::Create;
             }
-            Ok(Ok(())) => self.failed(&missing),
-            Ok(Err(error)) => {
-                let failure = self.session.failure(error);
-                self.failed(&failure)
-            }
-            Err(SessionGone) => Next::Look,
-        }
+            Ok(Ok(())) => session.failure(zk::Error::NoNode),
+            Ok(Err(error)) => session.failure(error),
+            Err(SessionGone) => return Next::Look,
+        };
+        self.failed(&failure)
     }
 
     /// Looks at the node, and writes the wanted data.
@@ -564,7 +539,8 @@ impl Stay<'_> {
                     log::warn!(path = self.node.path.user(), error = %refused, "a node is not there");
                 }
                 self.node.tell_refused(self.generation, refused);
-                Next::Rest(self.session.lease().heartbeat_interval())
+                self.counted = None;
+                Next::Pause(self.session.lease().heartbeat_interval())
             }
             FailureKind::SessionGone => Next::Look,
             _ => {

@@ -410,6 +410,19 @@ pub(super) async fn make_directories(
     make_directories_at(path_lock.client(), handle, directory.server(), acl, *parents).await
 }
 
+/// Creates the directories above a node that are missing, after a request that failed because of them.
+pub(super) async fn make_directories_above(
+    client: &Core,
+    handle: &zk::Client,
+    node: &LockPath,
+    acl: &[Acl],
+    parents: ParentNodes,
+) -> Result<(), zk::Error> {
+    // There is always a root.
+    let directory = node.parent().ok_or(zk::Error::NoNode)?;
+    make_directories_at(client, handle, directory.server(), acl, parents).await
+}
+
 /// Creates a directory and those above it that are missing, as containers if the servers know them.
 pub(super) async fn make_directories_at(
     client: &Core,

@@ -4,11 +4,9 @@
 //! version one commits at most. A write without an answer is sent again **with the same version**: the answer
 //! to that settles both (docs/protocol.md#counter-writes).
 
-/// How many tries that others came before end a change: with the pauses between them, after about ten seconds.
+/// How many tries end a change that others came before, or whose directory was missing: with the pauses between
+/// the former, after about ten seconds.
 const MOST_TRIES: u32 = 30;
-
-/// How often the directory above is made before the change is given up.
-const DIRECTORY_TRIES: u32 = 10;
 
 /// A change to a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +219,7 @@ impl Changing {
             CounterEvent::Unusable(_) if self.in_doubt => finish(CounterOutcome::Unknown),
             CounterEvent::Read(seen) => self.decide(seen),
             CounterEvent::Unusable(unusable) => finish(CounterOutcome::Unusable(unusable)),
-            CounterEvent::NoParent => self.no_parent(),
+            CounterEvent::NoParent => self.try_again(|_| CounterRequest::MakeParents),
             CounterEvent::ParentsMade => self.create(),
             CounterEvent::Created { czxid } => self.created(czxid),
             CounterEvent::Exists => self.exists(),
@@ -253,19 +251,6 @@ impl Changing {
             CounterRequest::Create { .. } => matches!(self.change, Change::Initialize(_)),
             CounterRequest::Read { .. } | CounterRequest::MakeParents | CounterRequest::Pause { .. } => false,
         }
-    }
-
-    /// The directory above is missing. A node that others delete repeatedly is not created without end.
-    fn no_parent(&mut self) -> CounterStep {
-        self.tries = self.tries.saturating_add(1);
-        if self.tries > DIRECTORY_TRIES {
-            return finish(if self.is_in_doubt() {
-                CounterOutcome::Unknown
-            } else {
-                CounterOutcome::Contended
-            });
-        }
-        self.ask(CounterRequest::MakeParents)
     }
 
     fn create(&mut self) -> CounterStep {
@@ -380,11 +365,17 @@ impl Changing {
     /// Begins another try after a settled one.
     fn next_try(&mut self) -> CounterStep {
         (self.in_doubt, self.write) = (false, None);
+        self.try_again(|tries| CounterRequest::Pause { tries })
+    }
+
+    /// Counts a try, and goes on with a request unless it was the last: a node that others change or delete
+    /// again and again is not tried without end.
+    fn try_again(&mut self, request: impl FnOnce(u32) -> CounterRequest) -> CounterStep {
         self.tries = self.tries.saturating_add(1);
-        if self.tries >= MOST_TRIES {
-            return finish(CounterOutcome::Contended);
+        if self.tries < MOST_TRIES {
+            return self.ask(request(self.tries));
         }
-        self.ask(CounterRequest::Pause { tries: self.tries })
+        finish(if self.is_in_doubt() { CounterOutcome::Unknown } else { CounterOutcome::Contended })
     }
 }
 
@@ -555,16 +546,30 @@ mod tests {
         );
     }
 
+    /// Tries that others came before.
+    fn lost(tries: std::ops::Range<u32>) -> Vec<(CounterRequest, CounterEvent)> {
+        let lost = |tries| {
+            let pause = CounterRequest::Pause { tries };
+            [(READ, seen(10, 3)), (write(11, 3), CounterEvent::BadVersion), (pause, CounterEvent::Paused)]
+        };
+        tries.flat_map(lost).collect()
+    }
+
+    // Shows: counter-tries
+    #[test]
+    fn a_directory_is_made_after_tries_that_others_came_before() {
+        let gone = [
+            (READ, CounterEvent::Read(None)),
+            (CounterRequest::Create { value: 0 }, CounterEvent::NoParent),
+            (CounterRequest::MakeParents, CounterEvent::ParentsMade),
+        ];
+        let all = [&lost(1..20)[..], &gone].concat();
+        assert_eq!(after(Change::Add(1), &all), CounterStep::Do(CounterRequest::Create { value: 0 }));
+    }
+
     // Shows: counter-tries
     #[test]
     fn tries_that_others_come_before_are_bounded() {
-        let lost = |tries: std::ops::Range<u32>| -> Vec<_> {
-            let lost = |tries| {
-                let pause = CounterRequest::Pause { tries };
-                [(READ, seen(10, 3)), (write(11, 3), CounterEvent::BadVersion), (pause, CounterEvent::Paused)]
-            };
-            tries.flat_map(lost).collect()
-        };
         assert_eq!(after(Change::Add(1), &lost(1..MOST_TRIES)), CounterStep::Do(READ));
         let mut all = lost(1..MOST_TRIES + 1);
         all.pop();
@@ -630,7 +635,7 @@ mod tests {
             (CounterRequest::Create { value: 0 }, CounterEvent::NoParent),
             (CounterRequest::MakeParents, CounterEvent::ParentsMade),
         ];
-        let all = [&[(READ, CounterEvent::Read(None))], &again.repeat(10)[..], &again[..1]].concat();
+        let all = [&[(READ, CounterEvent::Read(None))], &again.repeat(29)[..], &again[..1]].concat();
         assert_eq!(after(Change::Add(1), &all), finish(CounterOutcome::Contended));
     }
 

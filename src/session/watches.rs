@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use zookeeper_client as zk;
 
@@ -106,6 +107,14 @@ pub(crate) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEv
         Err(_) => Poll::Ready(None),
     })
     .await
+}
+
+/// The same, or waits for this long if there was no room for a watch.
+pub(crate) async fn changed_or_after(watcher: Option<zk::OneshotWatcher>, poll: Duration) {
+    match watcher {
+        Some(watcher) => drop(changed(watcher).await),
+        None => tokio::time::sleep(poll).await,
+    }
 }
 
 fn cost(path: &str) -> usize {
