@@ -11,7 +11,7 @@ const AT_MOST: [(&str, usize); 5] = [
     ("lines of its engine, protocol and session", 16_770),
     ("doc lines of the library", 11_560),
     ("public names", 94),
-    ("lines of tests", 38_600),
+    ("lines of tests", 34_900),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.
