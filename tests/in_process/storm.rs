@@ -1,6 +1,5 @@
 //! Conversions and revocation in a crowd, with connections that break: what has held, and has to go on
 //! holding.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::in_process::read_write::{lock, write};
 use test_support::in_process::{DIRECTORY, connect, session, start, until};
