@@ -151,8 +151,8 @@ async fn a_loss_during_a_conversion_is_told_in_time() {
     told_in_time(true).await;
 }
 
-/// A reader that is inside takes no place of the queue, however it came to be one.
-// Shows: places
+/// A reader that is inside is not counted with the queue, however it came to be one.
+// Shows: bounded-nodes
 #[tokio::test]
 async fn a_downgraded_reader_gives_its_place_up() {
     let server = start();

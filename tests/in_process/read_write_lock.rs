@@ -143,10 +143,10 @@ async fn participants_are_of_one_kind_or_of_all() {
     clean(&server, &[&client, &other]).await;
 }
 
-/// The gate bounds the queue, not the readers that are inside.
-// Shows: places
+/// The bound is that of the queue, not the readers that are inside.
+// Shows: bounded-nodes
 #[tokio::test]
-async fn more_readers_than_places_are_inside() {
+async fn readers_that_are_inside_are_not_bounded() {
     let server = start();
     let client = calm(&server).await;
     let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(1, SOON).build().unwrap();

@@ -27,7 +27,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         or_busy_turns_only_busy_into_an_answer,
         the_error_names_this_process_s_own_hold,
         the_error_names_no_holder_when_other_clients_hold,
-        a_try_is_answered_at_once_while_all_places_are_taken,
+        a_try_is_answered_at_once_while_its_client_has_the_lock,
     ]
 }
 
@@ -259,7 +259,7 @@ async fn the_error_names_no_holder_when_other_clients_hold(env: &Env) {
     drop(guard);
 }
 
-async fn a_try_is_answered_at_once_while_all_places_are_taken(env: &Env) {
+async fn a_try_is_answered_at_once_while_its_client_has_the_lock(env: &Env) {
     let client = env.client().await;
     let mutex = InterProcessMutex::builder(&client, env.lock_path()).build().unwrap();
     let guard = mutex.lock().await.unwrap();
