@@ -334,7 +334,7 @@ impl Attempt {
             drop(here);
             // If the session has ended, the hold is lost: its drop cleans up, and the caller goes on waiting.
             if seat.session.end_reason().is_none() {
-                // Before the caller is told, which may ask for another lock at once.
+                // This comes first: the caller may ask for another lock at once.
                 let slot = self.slot.take();
                 if seat.path_lock.counts_holder() {
                     hold.keep(slot);
