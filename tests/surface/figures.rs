@@ -7,9 +7,9 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 22_620),
-    ("lines of its engine, protocol and session", 16_770),
-    ("doc lines of the library", 11_560),
+    ("lines of the library", 22_300),
+    ("lines of its engine, protocol and session", 16_460),
+    ("doc lines of the library", 11_490),
     ("public names", 94),
     ("lines of tests", 38_600),
 ];
