@@ -7,7 +7,6 @@ use zookeeper_client as zk;
 
 use crate::engine::hold::Hold;
 use crate::engine::read::{self, Read};
-use crate::engine::requests::make_directories_above;
 use crate::engine::transact::{Operation, transact};
 use crate::error::{Cause, OnceError, RequestFailure, TransactionError};
 use crate::options::ParentNodes;
@@ -134,7 +133,7 @@ impl Records {
     async fn make_directory(&self) -> bool {
         let made = self.client.ask(|_, handle| async move {
             let acl = self.client.acl();
-            make_directories_above(&self.client, &handle, &self.record, acl, ParentNodes::Persistent).await
+            self.client.make_directories_above(&handle, &self.record, acl, ParentNodes::Persistent).await
         });
         made.await.is_ok()
     }

@@ -25,7 +25,7 @@ use crate::engine::look::{Subject, error_of, participants, refused_in};
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
-use crate::engine::requests::{answer, make_directories, meaning, new_id, to_library};
+use crate::engine::requests::{answer, make_directories, meaning, new_id};
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, Error, LostReason, Purpose, RequestFailure, TryLockError};
@@ -35,7 +35,6 @@ use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 use crate::protocol::local_queue::Gone;
-use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::{
     NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking, free,
@@ -49,6 +48,7 @@ use crate::session::nodes::NodeOwner;
 use crate::session::note::How;
 use crate::session::tickets::Ticket;
 use crate::session::watches::changed;
+use crate::session::write::to_library;
 use crate::session::zk_session::{Session, SessionGone};
 
 /// How long a try waits behind the same head of the queue, when enough permits have been seen free: each
@@ -864,28 +864,22 @@ async fn take_permits(
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
     let lock = path_lock.path().child(lock);
     let (leases, options, lock, data) = (&leases, &options, &lock, &path_lock.node_data());
-    let sent = clock::now();
     let committed = session.request(|handle| async move {
-        let mut writer = handle.new_multi_writer();
-        let mut put = Ok(());
-        for lease in leases {
-            put = put.and_then(|()| writer.add_create(lease, data, options));
-        }
-        put = put.and_then(|()| writer.add_delete(lock, None));
-        if let Some(version) = take.limit_version {
-            put = put.and_then(|()| writer.add_check_version(semaphore.limit.server(), version));
-        }
-        // Not expected: the paths have been checked, and the ACL is not empty.
-        put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
-        writer.commit().await
+        let put = |writer: &mut zk::MultiWriter<'_>| {
+            leases.iter().try_for_each(|lease| writer.add_create(lease, data, options))?;
+            writer.add_delete(lock, None)?;
+            let version = take.limit_version;
+            version.map_or(Ok(()), |version| writer.add_check_version(semaphore.limit.server(), version))
+        };
+        let operations = leases.len() + 1 + usize::from(take.limit_version.is_some());
+        session.commit(&handle, operations, put).await
     });
     let mut directory = &semaphore.leases;
     let outcome = match committed.await {
         Err(SessionGone) => Taken::Failed(FailureKind::SessionGone.into()),
-        Ok(Ok(results)) => taken(session, leases, results, sent),
+        Ok(Ok(results)) => taken(session, leases, results),
         Ok(Err(zk::MultiWriteError::RequestFailed { source })) => Taken::Failed(session.failure(source)),
         Ok(Err(zk::MultiWriteError::OperationFailed { index, source })) => {
-            session.lease().renewed_by_check(sent, &source);
             let of_lock = index == leases.len();
             if of_lock {
                 directory = path_lock.path();
@@ -904,12 +898,7 @@ async fn take_permits(
 }
 
 /// Returns the leases of a committed transaction.
-fn taken(
-    session: &Arc<Session>,
-    leases: &[String],
-    results: Vec<zk::MultiWriteResult>,
-    sent: Moment,
-) -> Taken {
+fn taken(session: &Arc<Session>, leases: &[String], results: Vec<zk::MultiWriteResult>) -> Taken {
     let mut names = Vec::with_capacity(leases.len());
     let is_anothers = |result: &zk::MultiWriteResult| matches!(result, zk::MultiWriteResult::Create { stat, .. } if !session.owns(stat));
     if results.iter().any(is_anothers) {
@@ -923,7 +912,6 @@ fn taken(
     if names.len() != leases.len() {
         return Taken::Failed(Failure::from(FailureKind::Unknown));
     }
-    session.lease().renewed(sent);
     Taken::Done { names }
 }
 

@@ -9,7 +9,6 @@ use crate::protocol::failure::FailureKind;
 use crate::protocol::local_queue::Gone;
 use crate::session::ask::{Repetition, Unanswered};
 use crate::session::cleanup::lost;
-use crate::session::clock;
 use crate::session::journal;
 use crate::session::log;
 use crate::session::nodes::RefusedOrphan;
@@ -85,29 +84,24 @@ pub(super) async fn hand_over(
     let own = directory.child(name);
     let Some(next) = session.heir(&own) else { return Ok(HandOver::NotDone) };
     let heir = directory.child(&next);
-    let sent = clock::now();
     let (own, heir) = (&own, &heir);
     let answer = session.request(|handle| async move {
-        let mut writer = handle.new_multi_writer();
-        writer
-            .add_check_version(heir, -1)
-            .and_then(|()| writer.add_delete(own, None))
-            .map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
-        writer.commit().await
+        let exchange = |writer: &mut zk::MultiWriter<'_>| {
+            writer.add_check_version(heir, -1)?;
+            writer.add_delete(own, None)
+        };
+        session.commit(&handle, 2, exchange).await
     });
     let answer = answer.await;
     drop(slot);
     let Ok(answer) = answer else { return over(session, directory) };
     let error = match answer {
-        Ok(results) if results.len() == 2 => {
-            session.lease().renewed(sent);
+        Ok(_) => {
             session.disown_as(own, Gone::HandedOver { to: &next });
             journal::handed_over(directory, name, &next);
             return Ok(HandOver::Done);
         }
-        Ok(_) => return Ok(HandOver::Unknown),
         Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
-            session.lease().renewed_by_check(sent, &source);
             // The node of the next attempt, or the released one, does not exist; or the former may not be
             // read.
             return match session.judge(&source) {
@@ -164,16 +158,10 @@ async fn delete_path(
     persist(session, directory, path, window, |handle| {
         let asked_before = std::mem::replace(&mut asked, true);
         async move {
-            let sent = clock::now();
             // Sends it.
-            let deletion = handle.delete(path, None);
+            let deletion = session.write(|| handle.delete(path, None));
             session.deletion_sent(path);
-            let result = deletion.await;
-            match &result {
-                Ok(()) => session.lease().renewed(sent),
-                Err(error) => session.lease().renewed_by_refusal(sent, error),
-            }
-            match result {
+            match deletion.await {
                 Ok(()) => Ok(Deleted::ByUs),
                 Err(zk::Error::NoNode) if asked_before => Ok(Deleted::PerhapsByUs),
                 Err(zk::Error::NoNode) => Ok(Deleted::Before),

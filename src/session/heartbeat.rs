@@ -169,26 +169,17 @@ pub(super) async fn beat(line: &Line<'_>) {
             0 => root.iter().collect(),
             _ => nodes.iter().map(|node| &node.path).collect(),
         };
-        let sent = clock::now();
         let paths = &paths;
         let reply = line.request(|handle| async move {
-            let mut writer = handle.new_multi_writer();
-            for path in paths {
-                writer
-                    .add_check_version(path, -1)
-                    .map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
-            }
-            writer.commit().await
+            let check = |writer: &mut zk::MultiWriter<'_>| {
+                paths.iter().try_for_each(|path| writer.add_check_version(path, -1))
+            };
+            session.commit(&handle, paths.len(), check).await
         });
         let Ok(reply) = reply.await else { return };
         match reply {
-            Ok(results) if results.len() == paths.len() => {
-                session.lease().renewed(sent);
-                nodes.clear();
-            }
-            Ok(_) => return,
+            Ok(_) => nodes.clear(),
             Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-                session.lease().renewed_by_check(sent, &source);
                 if index >= nodes.len() {
                     return;
                 }

@@ -41,6 +41,7 @@ mod unknown_creates;
 pub(crate) mod waker;
 pub(crate) mod watches;
 pub(crate) mod window;
+pub(crate) mod write;
 pub(crate) mod zk_session;
 
 #[cfg(simulation)]
