@@ -43,17 +43,15 @@ impl Counter {
     /// Returns the value.
     pub(crate) async fn get(self: &Arc<Self>) -> Result<i64, AtomicLongError> {
         let counter = Arc::clone(self);
-        let read = self.client.run_while_polled(async move {
+        let read = async move {
             let counter = &counter;
-            let event = counter.client.ask(|_, handle| async move { counter.read(&handle, false).await });
-            match event.await {
-                Ok(CounterEvent::Read(seen)) => Ok(seen.map_or(0, |seen| seen.value)),
-                Ok(CounterEvent::Unusable(unusable)) => Err(counter.unusable(unusable)),
-                Ok(_) => Err(counter.no_answer()),
-                Err(unanswered) => Err(counter.error(unanswered)),
-            }
-        });
-        read.await.unwrap_or_else(|| Err(self.closed()))
+            counter.client.ask(|_, handle| async move { counter.read(&handle, false).await }).await
+        };
+        match self.client.call(read, |why| self.error(why)).await? {
+            CounterEvent::Read(seen) => Ok(seen.map_or(0, |seen| seen.value)),
+            CounterEvent::Unusable(unusable) => Err(self.unusable(unusable)),
+            _ => Err(self.no_answer()),
+        }
     }
 
     /// Changes the value. The requests run where the session runs; dropping the future stops them, wherever
@@ -70,7 +68,7 @@ impl Counter {
             Some(result) => result,
             // The client has ended, and the task with it.
             None if in_doubt.load(Ordering::Acquire) => Err(self.unknown(cause(zk::Error::ClientClosed))),
-            None => Err(self.closed()),
+            None => Err(self.error(self.client.why_ended())),
         }
     }
 
@@ -145,10 +143,6 @@ impl Counter {
 
     fn unknown(&self, source: Cause) -> AtomicLongError {
         AtomicLongError::Unknown { path: self.user_path(), source }
-    }
-
-    fn closed(&self) -> AtomicLongError {
-        self.error(self.client.why_ended())
     }
 }
 

@@ -139,6 +139,17 @@ impl Core {
         (&mut task.0).await.ok()
     }
 
+    /// Carries out a call that asks the servers, where the session runs. `error` makes its error, also if the client
+    /// or its task ends before there is an answer. Dropping the future aborts the work.
+    pub(crate) async fn call<T: Send + 'static, W: Into<RequestFailure>, E>(
+        &self,
+        work: impl Future<Output = Result<T, W>> + Send + 'static,
+        error: impl FnOnce(RequestFailure) -> E,
+    ) -> Result<T, E> {
+        let answer = self.run_while_polled(async move { work.await.map_err(Into::into) }).await;
+        answer.unwrap_or_else(|| Err(self.why_ended())).map_err(error)
+    }
+
     /// Waits until everything that was left before this call is cleaned up; see
     /// [`Client::flush`](crate::Client::flush).
     pub(crate) async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
