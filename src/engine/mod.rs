@@ -2,7 +2,6 @@
 //! holds of it.
 
 pub(crate) mod admission;
-mod ask_first;
 pub(crate) mod attempt;
 mod bond;
 mod cancel;
@@ -10,7 +9,7 @@ pub(crate) mod contenders;
 pub(crate) mod convert;
 mod convert_requests;
 pub(crate) mod counter;
-mod first_seen;
+mod first;
 pub(crate) mod group;
 pub(crate) mod held;
 pub(crate) mod hold;
@@ -21,7 +20,6 @@ pub(crate) mod lock_options;
 pub(crate) mod look;
 pub(crate) mod multi;
 mod multi_look;
-mod node_contender;
 pub(crate) mod observe;
 pub(crate) mod once;
 pub(crate) mod path_lock;

@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 use zookeeper_client as zk;
 
+use crate::engine::first::in_queue;
 use crate::engine::lists;
 use crate::engine::lock_options::LockOptions;
-use crate::engine::node_contender::first_contender;
 use crate::engine::path_lock::PathLock;
 use crate::engine::seat::Seat;
 use crate::path::LockPath;
@@ -264,7 +264,8 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
         Answer::Is((data, stat, watcher)) => {
             // The error of an attempt that is not granted in time names this contender
             // (docs/protocol.md#held-by).
-            let contender = first_contender(path_lock, session, predecessor, (&data, &stat));
+            let (naming, read, id) = (path_lock.naming(), (&*data, &stat), session.session_id());
+            let contender = in_queue(naming, path_lock.path(), predecessor, read, id);
             (watcher, contender.and_then(|contender| path_lock.first_seen().watched(contender)))
         }
         // This includes NoAuth, which ends the attempt. An `exists` would set a watch without the READ

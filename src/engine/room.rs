@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::ask_first;
 use crate::engine::attempt;
+use crate::engine::first::asks_at;
 use crate::engine::hold::Hold;
+use crate::engine::look::ask_first;
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::GrantReceiver;
@@ -246,7 +247,7 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, readers: Option<&Arc
             }
             Some(until) => {
                 let next = state.room.next_late();
-                let due = next.and_then(|(deadline, waiter)| ask_first::asks_at(deadline, waiter.asked));
+                let due = next.and_then(|(deadline, waiter)| asks_at(deadline, waiter.asked));
                 let sooner = due.is_some_and(|due| due < until);
                 if sooner || state.room.wants_attempt() {
                     room.wake.notify_one();
@@ -405,7 +406,7 @@ impl Task {
     /// caller's deadline; `None` if that has been done.
     fn question(&self, state: &State) -> Option<(Instant, Instant)> {
         let (deadline, waiter) = state.room.next_late()?;
-        let at = ask_first::asks_at(deadline, waiter.asked)?;
+        let at = asks_at(deadline, waiter.asked)?;
         (self.asked < Some(deadline)).then_some((at, deadline))
     }
 
@@ -417,7 +418,7 @@ impl Task {
         if let Some((_, deadline)) = question {
             self.asked = Some(deadline);
             if deadline > now {
-                ask_first::ask(&path_lock);
+                ask_first(&path_lock);
             }
         }
         self.late(&path_lock, now);
