@@ -44,7 +44,7 @@ use crate::protocol::queue::Queue;
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::log;
-use crate::session::note::How;
+use crate::session::observer::How;
 use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 

@@ -20,8 +20,7 @@ use crate::protocol::node_name::Kind;
 use crate::session::cleanup::{Cleanup, Done, Item, Orphan};
 use crate::session::clock;
 use crate::session::holds::HeldLock;
-use crate::session::journal::{HoldLife, Life};
-use crate::session::note::End;
+use crate::session::observer::{CallEnd, HoldLife, Life};
 use crate::session::zk_session::Session;
 
 /// Receives the node of a released hold, if its client passes such nodes on in memory.
@@ -180,7 +179,7 @@ impl Held {
         self.life.begin(life);
         // Lost before the caller had it.
         if let Some(reason) = self.state.borrow().lost() {
-            self.life.over(End::Lost(reason));
+            self.life.over(CallEnd::Lost(reason));
         }
     }
 
@@ -528,8 +527,8 @@ impl Held {
         };
         let Effects { lost, gone, mut delete, free, report, refused } = self.change(event);
         match lost {
-            Some(reason) => self.life.over(End::Lost(reason)),
-            None if is_release => self.life.over(End::Released { by_call: done.is_some() }),
+            Some(reason) => self.life.over(CallEnd::Lost(reason)),
+            None if is_release => self.life.over(CallEnd::Released { by_call: done.is_some() }),
             None => {}
         }
         let session = self.session.upgrade();

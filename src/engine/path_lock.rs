@@ -30,7 +30,7 @@ use crate::protocol::room::HandOff;
 use crate::session::core::Core;
 use crate::session::log;
 use crate::session::nodes::NodeOwner;
-use crate::session::note::CallNumber;
+use crate::session::observer::CallNumber;
 
 /// The key of a path lock within a client.
 pub(crate) type Key = (LockPath, Recipe);

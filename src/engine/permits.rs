@@ -45,7 +45,7 @@ use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::deletion::first_refused;
 use crate::session::nodes::NodeOwner;
-use crate::session::note::How;
+use crate::session::observer::How;
 use crate::session::tickets::Ticket;
 use crate::session::watches::changed;
 use crate::session::write::to_library;

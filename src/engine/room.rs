@@ -25,7 +25,7 @@ use crate::protocol::late::Ahead;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::protocol::room::{Late, Position};
-use crate::session::note::How;
+use crate::session::observer::How;
 use crate::session::waker;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;

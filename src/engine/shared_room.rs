@@ -18,8 +18,7 @@ use crate::path::LockPath;
 use crate::protocol::hold::Deletion;
 use crate::protocol::room::{HandOff, Kept, Next, Position, Room};
 use crate::session::clock;
-use crate::session::journal;
-use crate::session::note::{CallNumber, How};
+use crate::session::observer::{self, CallNumber, How};
 use crate::session::tickets::Ticket;
 use crate::session::waker::contain_panic;
 use crate::session::zk_session::Session;
@@ -496,7 +495,7 @@ impl InRoom for SharedRoom {
             let granted = Granted::new(heir, Arc::clone(session), token, How::Memory);
             match waiter.reply.send(Ok(granted)) {
                 Ok(()) => {
-                    journal::handed_over(held.lock_path(), &node, &node);
+                    observer::handed_over(held.lock_path(), &node, &node);
                     return None;
                 }
                 // The caller has left in this moment. Not by the drop, which would come back here once more for

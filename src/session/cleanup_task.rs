@@ -18,8 +18,12 @@ use crate::protocol::node_name::id;
 use crate::session::background::here;
 use crate::session::cleanup::{CleanupQueue, Item, Orphan, finish};
 use crate::session::deletion::{HandOver, delete, delete_after, hand_over, persist};
-use crate::session::journal;
+use crate::session::journal::TARGET;
+#[cfg(feature = "metrics")]
+use crate::session::journal::note_if_room;
 use crate::session::log;
+#[cfg(feature = "metrics")]
+use crate::session::metrics;
 use crate::session::tickets::Ticket;
 use crate::session::zk_session::Session;
 
@@ -167,7 +171,13 @@ async fn work(item: Item) {
         log::error!(node = node.as_str(), error = %source, "a lock node could not be deleted and stays until its session ends");
     }
     if let (Ok(()), Orphan::Node(name)) = (&result, &orphan) {
-        journal::orphan_deleted(&directory, name);
+        let (path, node) = (directory.user(), name);
+        log::debug!(
+            name: "orphan.deleted", target: TARGET, path, node,
+            "a node that no caller needed was deleted"
+        );
+        #[cfg(feature = "metrics")]
+        note_if_room(metrics::orphan_deleted);
     }
     // This comes before the caller is notified that the node is gone, so that the place is free by then.
     drop(until_gone);

@@ -9,9 +9,9 @@ use crate::protocol::failure::FailureKind;
 use crate::protocol::local_queue::Gone;
 use crate::session::ask::{Repetition, Unanswered};
 use crate::session::cleanup::lost;
-use crate::session::journal;
 use crate::session::log;
 use crate::session::nodes::RefusedOrphan;
+use crate::session::observer;
 use crate::session::window::Window;
 use crate::session::zk_session::{Handle, Session, SessionGone};
 
@@ -98,7 +98,7 @@ pub(super) async fn hand_over(
     let error = match answer {
         Ok(_) => {
             session.disown_as(own, Gone::HandedOver { to: &next });
-            journal::handed_over(directory, name, &next);
+            observer::handed_over(directory, name, &next);
             return Ok(HandOver::Done);
         }
         Err(zk::MultiWriteError::OperationFailed { source, .. }) => {

@@ -21,8 +21,12 @@ use crate::protocol::moment::Moment;
 use crate::session::background::here;
 use crate::session::clock;
 use crate::session::holds::HeldNode;
-use crate::session::journal;
+use crate::session::journal::TARGET;
+#[cfg(feature = "metrics")]
+use crate::session::journal::note_if_room;
 use crate::session::log;
+#[cfg(feature = "metrics")]
+use crate::session::metrics;
 use crate::session::zk_session::{Handle, Session, SessionGone};
 
 /// The most bytes of paths that one transaction checks: far below ZooKeeper's limit of 1 MiB per request.
@@ -117,7 +121,13 @@ async fn send(session: &Arc<Session>) {
     beat(&Line { session, spare: None }).await;
     let took = clock::now().since(sent);
     if took > session.lease().heartbeat_interval() {
-        journal::heartbeat_late(session.number(), took);
+        let (session, took_ms) = (session.number(), took.as_secs_f64() * 1_000.0);
+        log::debug!(
+            name: "heartbeat.late", target: TARGET, session, took_ms,
+            "a heartbeat was answered late, or not at all"
+        );
+        #[cfg(feature = "metrics")]
+        note_if_room(metrics::heartbeat_late);
     }
 }
 

@@ -21,8 +21,7 @@ pub(crate) mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
 pub(crate) mod nodes;
-pub(crate) mod note;
-mod observer;
+pub(crate) mod observer;
 mod probe;
 pub(crate) mod retry;
 pub(crate) mod running;

@@ -79,7 +79,7 @@ impl Spare {
                 beat(&Line { session, spare: Some(&handle) }).await;
                 log::debug!(
                     session = session.number(),
-                    server = server.given,
+                    server = &server.given,
                     "a heartbeat by a spare connection"
                 );
                 Tried::Done
@@ -87,7 +87,12 @@ impl Spare {
             Ok(Ok(_)) => Tried::Replaced,
             failed => {
                 let error = failed.ok().and_then(Result::err);
-                log::debug!(session = session.number(), server = server.given, ?error, "no spare connection");
+                log::debug!(
+                    session = session.number(),
+                    server = &server.given,
+                    ?error,
+                    "no spare connection"
+                );
                 // The client library does not say which it was.
                 let is_reached = probe::accepts(server, self.tries.pause).await;
                 if is_reached { Tried::NotTakenUp } else { Tried::NotConnected }

@@ -16,8 +16,11 @@ use crate::session::clock;
 use crate::session::connect::Dialer;
 use crate::session::earlier::Ending;
 use crate::session::heartbeat;
-use crate::session::journal;
+#[cfg(feature = "metrics")]
+use crate::session::journal::note_if_room;
 use crate::session::log;
+#[cfg(feature = "metrics")]
+use crate::session::metrics;
 use crate::session::spare;
 use crate::session::waker::contain_panic;
 use crate::session::zk_session::Session;
@@ -151,11 +154,12 @@ impl Shared {
     pub(crate) fn begin(&self, session: &Arc<Session>) {
         let (number, id) = (session.number(), session.session_id());
         let timeout = session.timeout();
-        journal::session_began();
+        #[cfg(feature = "metrics")]
+        note_if_room(metrics::session_began);
         log::info!(
             name: "session.began",
             session = number,
-            session_id = format_args!("{id:#x}"),
+            session_id = format!("{id:#x}"),
             ?timeout,
             "session established"
         );
@@ -330,7 +334,7 @@ async fn watch_session(shared: &Shared, session: &Session, mut connections: Conn
             let id = session.session_id();
             log::warn!(
                 session = session.number(),
-                session_id = format_args!("{id:#x}"),
+                session_id = format!("{id:#x}"),
                 "connection after connection was given up before a write was answered: the next session waits longer for its servers"
             );
             session.end(LostReason::LeaseExpired);

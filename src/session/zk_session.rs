@@ -24,10 +24,13 @@ use crate::protocol::moment::Moment;
 use crate::session::clock;
 use crate::session::directory_watches::DirectoryWatches;
 use crate::session::holds::{HeldLock, HeldNode, Holds, Updated};
-use crate::session::journal;
+#[cfg(feature = "metrics")]
+use crate::session::journal::note_if_room;
 use crate::session::lease::SessionLease;
 use crate::session::lease_timer::{self, Leased};
 use crate::session::log;
+#[cfg(feature = "metrics")]
+use crate::session::metrics;
 use crate::session::nodes::{NodeOwner, Nodes, RefusedOrphan};
 use crate::session::running::{Running, RunningCount};
 use crate::session::unknown_creates::UnknownCreates;
@@ -244,8 +247,9 @@ impl Session {
             }
             self.directory_watches.clear();
             self.tell_news();
-            journal::session_ended(reason);
-            let (session, session_id) = (self.number, format_args!("{:#x}", self.session_id));
+            #[cfg(feature = "metrics")]
+            note_if_room(move || metrics::session_ended(reason.label()));
+            let (session, session_id) = (self.number, format!("{:#x}", self.session_id));
             log::info!(name: "session.ended", session, session_id, %reason, "session over");
         }
     }
