@@ -67,7 +67,7 @@ impl<'a> ConversionRequests<'a> {
                 let version = self.version(&path, hold);
                 let deleted = self.session.write(|| handle.delete(&path, version)).await;
                 if matches!(deleted, Ok(()) | Err(zk::Error::NoNode)) {
-                    self.session.disown(&path);
+                    self.session.nodes.disown(&path);
                 }
                 ConvertEvent::Deleted(match deleted {
                     Ok(()) => Answer::Is(()),
@@ -129,8 +129,8 @@ impl<'a> ConversionRequests<'a> {
         };
         let error = match self.session.commit(handle, 2, exchange).await {
             Ok(_) => {
-                self.session.adopt(create, self.path_lock.as_owner());
-                self.session.disown(&delete);
+                self.session.nodes.adopt(create, self.path_lock.as_owner());
+                self.session.nodes.disown(&delete);
                 return Created::Done { czxid: None };
             }
             Err(zk::MultiWriteError::RequestFailed { source }) => {
@@ -140,8 +140,8 @@ impl<'a> ConversionRequests<'a> {
         };
         match error {
             zk::Error::NodeExists => {
-                self.session.adopt(create, self.path_lock.as_owner());
-                self.session.disown(&delete);
+                self.session.nodes.adopt(create, self.path_lock.as_owner());
+                self.session.nodes.disown(&delete);
                 Created::Exists
             }
             zk::Error::NoNode => Created::Missing,
@@ -154,7 +154,7 @@ impl<'a> ConversionRequests<'a> {
         let what = (zk::CreateMode::Ephemeral, &*self.path_lock.options().acl);
         let created = self.session.create(handle, &path, &self.path_lock.node_data(), what).await;
         if matches!(created, Ok(_) | Err(zk::Error::NodeExists)) {
-            self.session.adopt(path, self.path_lock.as_owner());
+            self.session.nodes.adopt(path, self.path_lock.as_owner());
         }
         match created {
             Ok((stat, _)) => Created::Done { czxid: (!stat.is_invalid()).then_some(stat.czxid) },

@@ -69,7 +69,7 @@ impl Group {
     async fn changed_here(&self, mut known: Option<Known>) -> Result<Members, Unanswered<NoSession>> {
         loop {
             let listed = self.client.ask(|session, handle| async move {
-                let watching = session.watch(self.directory.server(), WatchUse::Node);
+                let watching = session.watches.watch(self.directory.server(), WatchUse::Node);
                 let id = session.session_id();
                 if known.is_some_and(|known| known.session != id) {
                     // A server shows a session nothing older than it has seen. The next one may be, by a

@@ -591,7 +591,7 @@ impl Held {
             done.take().map(|done| done.send(result));
         }
         if let Some(node) = gone {
-            session.disown(&self.directory.child(&node));
+            session.nodes.disown(&self.directory.child(&node));
         }
         // The place is freed only after that: a newcomer that is let in must not wait for a node that is
         // gone.
@@ -698,10 +698,10 @@ mod tests {
         session.lease().renewed(clock::now());
         assert!(!held.end_conversion("other", Kind::Shared));
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
-        assert!(session.has_active_holds(), "until the conversion has cleaned up");
+        assert!(session.holds.any(), "until the conversion has cleaned up");
         held.conversion_over(LostReason::Closed);
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
-        assert!(!session.has_active_holds());
+        assert!(!session.holds.any());
     }
 
     /// What a waker finds that runs when the loss is told: the loss, how many attempts a flush waits for, and

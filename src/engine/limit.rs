@@ -73,7 +73,7 @@ pub(super) async fn look_and_watch(
     session: &Arc<Session>,
     limit_exists: bool,
 ) -> (Answer<Seen>, Option<Watches>) {
-    let counted = |path| session.watch(path, WatchUse::Queue);
+    let counted = |path| session.watches.watch(path, WatchUse::Queue);
     let counted = counted(semaphore.leases.server()).zip(counted(semaphore.limit.server()));
     let Some(counted) = counted else { return (Answer::no(FailureKind::TooManyWatches), None) };
     let both = session.request(|handle| async move {
@@ -169,7 +169,7 @@ fn seen(
         Ok(limit) => decode(limit.as_ref()),
         Err(error) => return Answer::No(unreadable(semaphore, session.failure(error))),
     };
-    let leaving = session.leaving_of(&semaphore.leases, &leases).len();
+    let leaving = session.nodes.leaving_of(&semaphore.leases, &leases).len();
     Answer::Is(Seen { leases: leases.into(), leaving, limit })
 }
 

@@ -64,7 +64,7 @@ pub(super) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc
 async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
     let path = &path_lock.path().child(node);
     let watched = path_lock.client().ask(|session, handle| async move {
-        let watching = session.watch(path, WatchUse::Node);
+        let watching = session.watches.watch(path, WatchUse::Node);
         if watching.is_none() {
             return Ok(None);
         }
@@ -156,7 +156,7 @@ pub(super) async fn orphaned(
     kind: Kind,
     ahead: Option<(&Queue, Option<&str>)>,
 ) -> Option<AcquireError> {
-    let mut orphans = session.refused_orphans(Some(path_lock.path()));
+    let mut orphans = session.nodes.refused_orphans(Some(path_lock.path()));
     if orphans.is_empty() {
         return None;
     }
@@ -176,7 +176,7 @@ pub(super) async fn orphaned(
 pub(super) async fn refused_in(directory: &LockPath, session: &Session, refusals: &mut watch::Receiver<u64>) {
     // An error is impossible: the session has the sender.
     while refusals.changed().await.is_ok() {
-        if !session.refused_orphans(Some(directory)).is_empty() {
+        if !session.nodes.refused_orphans(Some(directory)).is_empty() {
             return;
         }
     }
@@ -217,7 +217,7 @@ pub(super) fn in_the_way(
     let (mut leaving, mut kept) = (None, None);
     for name in names {
         let path = path_lock.path().child(name);
-        if session.is_leaving(&path) {
+        if session.nodes.is_leaving(&path) {
             leaving = Some(path);
             continue;
         }

@@ -330,7 +330,7 @@ impl PermitsAttempt {
         };
         let session = Arc::clone(hold.session());
         // Counted, since a session is wanted while it is at work.
-        let _counted = session.begin_work();
+        let _counted = session.running.begin();
         if session.end_reason().is_some() {
             return End::Again;
         }
@@ -563,7 +563,7 @@ impl PermitsAttempt {
                     return Err(self.lock_lost(head));
                 }
                 self.waiting.waits_for(WaitsFor::Permits);
-                let slot = wait(&session, head.stop, session.windows().creates.slot()).await?;
+                let slot = wait(&session, head.stop, session.windows.creates.slot()).await?;
                 let node = head.hold.node();
                 let ids: Vec<String> = take.slots.iter().map(|_| new_id(path_lock.naming())).collect();
                 head.sent.ids.extend(ids.iter().cloned());
@@ -616,7 +616,7 @@ impl PermitsAttempt {
     /// Waits until the leases or the limit change.
     async fn wait_for_change(&mut self, head: &mut AtHead<'_>) -> Result<PermitsEvent, End> {
         let session = Arc::clone(&head.session);
-        let mut refusals = session.refusals();
+        let mut refusals = session.nodes.refusals();
         let Some(Watches { leases, limit, counted: _counted }) = head.watches.take() else {
             // Not expected: it waits only for leases, whose directory exists and is watched.
             return Ok(PermitsEvent::WatchFailed(FailureKind::Unknown.into()));
@@ -691,10 +691,10 @@ impl PermitsAttempt {
         let (path_lock, cleanup) = (&self.path_lock, self.path_lock.client().cleanup());
         let lease_end = self.ask.lease.and_then(|lease| clock::now().end_of(lease));
         // By the transaction that has created the leases, so that the next lock node may follow this one.
-        session.disown_as(&lock.directory().child(&lock.node()), Gone::Deleted);
+        session.nodes.gone(&lock.directory().child(&lock.node()), Gone::Deleted);
         let hold = |(name, number): (String, u64)| {
             // Its session has to know it: it beats while it has nodes.
-            session.adopt(self.semaphore.leases.child(&name), no_owner());
+            session.nodes.adopt(self.semaphore.leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive, None).with_lease_end(lease_end);
             let directory = self.semaphore.leases.clone();
             let held = Held::new(session, cleanup, directory, number, state);
@@ -757,7 +757,7 @@ impl PermitsAttempt {
     /// Returns the live leases that a look shows. `None` if there are none, or those that are being deleted
     /// are alone in the way.
     fn live_leases(&self, session: &Session, seen: &Seen) -> Option<Ahead> {
-        let leaving = session.leaving_of(&self.semaphore.leases, &seen.leases);
+        let leaving = session.nodes.leaving_of(&self.semaphore.leases, &seen.leases);
         let live = seen.leases.iter().filter(|name| leaving.is_empty() || !leaving.contains(name.as_str()));
         let first = live.min_by_key(|name| name.rsplit_once('-').map(|(_, number)| number))?;
         let count = seen.leases.len().saturating_sub(leaving.len());
@@ -767,7 +767,7 @@ impl PermitsAttempt {
     /// Returns an error if leases of this client that the servers refuse to delete are all that is in the way,
     /// after asking for their deletion once more (docs/protocol.md#refused-orphan).
     async fn orphaned(&self, session: &Session, seen: &Seen) -> Option<AcquireError> {
-        let mut orphans = session.refused_orphans(Some(&self.semaphore.leases));
+        let mut orphans = session.nodes.refused_orphans(Some(&self.semaphore.leases));
         orphans.retain(|orphan| seen.leases.contains(&orphan.name));
         let others = seen.leases.len().saturating_sub(orphans.len());
         if orphans.is_empty() || free(seen.limit(self.semaphore.permits), others) < self.wanted {

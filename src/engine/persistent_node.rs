@@ -365,7 +365,7 @@ impl Stay<'_> {
 
     fn count(&mut self) {
         let session = self.session;
-        self.counted.get_or_insert_with(|| session.begin_work());
+        self.counted.get_or_insert_with(|| session.running.begin());
     }
 
     async fn create(&mut self, wanted: &Wanted) -> Next {
@@ -428,7 +428,7 @@ impl Stay<'_> {
     async fn look(&mut self, wanted: &Wanted) -> Next {
         let path = self.node.path.server();
         // Counted for as long as it may be set.
-        let watching = self.session.watch(path, WatchUse::Node);
+        let watching = self.session.watches.watch(path, WatchUse::Node);
         let watch = watching.is_some();
         let read = self.session.request(|handle| async move {
             if watch {
@@ -565,7 +565,7 @@ async fn withdraw(
     let path = node.path.server();
     let mut failures = 0;
     // This counts as work, like a write.
-    let _counted = session.begin_work();
+    let _counted = session.running.begin();
     loop {
         let deleted = session.request(|handle| async move {
             // No node has this version. The answer is a committed transaction of this session, behind which a create

@@ -143,10 +143,10 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
     if !watch.ask(number) {
         return;
     }
-    let Some(watching) = session.watch(path, WatchUse::Directory) else {
+    let Some(watching) = session.watches.watch(path, WatchUse::Directory) else {
         return watch.not_set(number);
     };
-    session.directory_watches().add(watch);
+    session.directory_watches.add(watch);
     let setting = Setting::new(number, states, watching);
     let (watch, session, path) = (Arc::downgrade(watch), Arc::clone(session), path.to_owned());
     let mut answered = Box::pin(async move {
@@ -181,7 +181,7 @@ pub(super) fn created(
     stat: &zk::Stat,
 ) -> (Answer<OwnNode>, Option<Neighbour>) {
     let path = path_lock.path().child(&name);
-    session.adopt(path, path_lock.as_owner());
+    session.nodes.adopt(path, path_lock.as_owner());
     let before = known_before(path_lock, session, &name);
     (check_owner(session, name, stat), before)
 }
@@ -191,7 +191,7 @@ pub(super) fn created(
 fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
     match classify(name, path_lock.naming()) {
         Child::Contender { sequence, .. } if path_lock.naming().family != Family::ReadWrite => {
-            let leaving = |name: &str| session.is_leaving(&path_lock.path().child(name));
+            let leaving = |name: &str| session.nodes.is_leaving(&path_lock.path().child(name));
             path_lock.queue().with(|queue| {
                 let before = queue.created(session.number(), name, sequence);
                 // A waiter reports that live contenders are ahead. If that is not certain, it lists instead.
@@ -237,7 +237,7 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
         session.request(|handle| async move { handle.check_stat(&path).await?.ok_or(zk::Error::NoNode) });
     AcquireEvent::Inspected(match answer(session, stat.await) {
         Answer::Is(stat) => {
-            session.adopt(path_lock.path().child(name), path_lock.as_owner());
+            session.nodes.adopt(path_lock.path().child(name), path_lock.as_owner());
             if path_lock.naming().family != Family::ReadWrite {
                 path_lock.queue().with(|queue| queue.know(session.number(), name));
             }
@@ -255,7 +255,7 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
         path_lock.queue().with(|queue| queue.watch(session.number(), own, predecessor));
     }
     let path = path_lock.path().child(predecessor);
-    let Some(_watching) = session.watch(&path, WatchUse::Queue) else {
+    let Some(_watching) = session.watches.watch(&path, WatchUse::Queue) else {
         return AcquireEvent::WatchFailed(FailureKind::TooManyWatches.into());
     };
     let path = &path;
@@ -379,7 +379,7 @@ pub(super) fn delete_late_creates(
     session: &Arc<Session>,
     children: &[String],
 ) {
-    for late in session.find_late_creates(directory, children) {
+    for late in session.unknown_creates.take_late(directory, children) {
         let path = directory.user();
         log::debug!(path, node = late, "a create came through after it was given up");
         path_lock.client().cleanup().submit(Item {

@@ -153,7 +153,7 @@ async fn until_writers(
     idle: Duration,
 ) {
     let Some(first) = session.upgrade() else { return };
-    let Some(_watching) = first.watch(&directory.child("*"), WatchUse::Sticky) else { return };
+    let Some(_watching) = first.watches.watch(&directory.child("*"), WatchUse::Sticky) else { return };
     let (mut valid, ended) = (first.lease().watch(), first.ended());
     drop(first);
     let mut ended = std::pin::pin!(ended);
@@ -545,7 +545,7 @@ async fn until_others(look: Look, naming: Naming) {
     let Some(session) = session.upgrade() else { return };
     // Without a watch nothing is kept.
     // The `*` keeps this watch, of the directory's children, apart from one of its data.
-    let Some(_watching) = session.watch(&directory.child("*"), WatchUse::Sticky) else { return };
+    let Some(_watching) = session.watches.watch(&directory.child("*"), WatchUse::Sticky) else { return };
     let mut valid = session.lease().watch();
     let Some((queue, watcher)) = watch_queue(&session, &directory, naming).await else { return };
     if !queue.in_order(None).eq([&*node]) || !session.lease().is_valid() {

@@ -645,7 +645,7 @@ mod tests {
             assert_eq!(room.lock().kept.is_some(), !closes_first);
             room.close();
             assert!(queue.try_recv().is_ok(), "a node without an owner");
-            assert!(!session.has_active_holds() && room.lock().kept.is_none());
+            assert!(!session.holds.any() && room.lock().kept.is_none());
             let is_left = Arc::downgrade(&room);
             drop(room);
             assert!(is_left.upgrade().is_none(), "something in the room keeps it");

@@ -175,7 +175,7 @@ impl Core {
             Some(Ok(flushed)) => flushed,
             Some(Err(_)) => {
                 let pending = self.cleanup.pending().borrow().count_before(limit);
-                let refused = session.map_or(0, |session| session.refused_orphans(None).len());
+                let refused = session.map_or(0, |session| session.nodes.refused_orphans(None).len());
                 match pending + refused {
                     // The answers have come in the meantime.
                     0 => Ok(()),

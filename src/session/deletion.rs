@@ -20,7 +20,7 @@ use crate::session::zk_session::{Handle, Session, SessionGone};
 /// # Errors
 /// `Refused` with the first node whose deletion is refused again, and the number of the others.
 pub(crate) async fn delete_orphans(session: &Session) -> Result<(), ReleaseError> {
-    let mut orphans = session.refused_orphans(None).into_iter();
+    let mut orphans = session.nodes.refused_orphans(None).into_iter();
     let Some((first, source)) = first_refused(session, orphans.by_ref()).await else { return Ok(()) };
     let mut others = 0;
     while first_refused(session, orphans.by_ref()).await.is_some() {
@@ -35,7 +35,7 @@ pub(crate) async fn first_refused(
     orphans: impl IntoIterator<Item = RefusedOrphan>,
 ) -> Option<(RefusedOrphan, Cause)> {
     for orphan in orphans {
-        match delete(session, &orphan.directory, &orphan.name, &session.windows().removals).await {
+        match delete(session, &orphan.directory, &orphan.name, &session.windows.removals).await {
             Ok(_) => {}
             Err(ReleaseError::Refused { source, .. }) => return Some((orphan, source)),
             // The session has ended, and its nodes with it.
@@ -79,10 +79,10 @@ pub(super) async fn hand_over(
     directory: &LockPath,
     name: &str,
 ) -> Result<HandOver, ReleaseError> {
-    let slot = session.windows().releases.slot().await;
+    let slot = session.windows.releases.slot().await;
     // This comes only now: the next attempt may give up while this waits for a slot.
     let own = directory.child(name);
-    let Some(next) = session.heir(&own) else { return Ok(HandOver::NotDone) };
+    let Some(next) = session.nodes.heir(&own) else { return Ok(HandOver::NotDone) };
     let heir = directory.child(&next);
     let (own, heir) = (&own, &heir);
     let answer = session.request(|handle| async move {
@@ -97,7 +97,7 @@ pub(super) async fn hand_over(
     let Ok(answer) = answer else { return over(session, directory) };
     let error = match answer {
         Ok(_) => {
-            session.disown_as(own, Gone::HandedOver { to: &next });
+            session.nodes.gone(own, Gone::HandedOver { to: &next });
             observer::handed_over(directory, name, &next);
             return Ok(HandOver::Done);
         }
@@ -140,9 +140,9 @@ pub(super) async fn delete_after(
     let path = directory.child(name);
     let deleted = delete_path(session, directory, &path, window, asked).await;
     match &deleted {
-        Ok(Deleted::ByUs) => session.disown_as(&path, Gone::Deleted),
-        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.disown(&path),
-        Err(ReleaseError::Refused { .. }) => session.refused(directory, name),
+        Ok(Deleted::ByUs) => session.nodes.gone(&path, Gone::Deleted),
+        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.nodes.disown(&path),
+        Err(ReleaseError::Refused { .. }) => session.nodes.refused(directory, name),
         Err(_) => {}
     }
     deleted
@@ -160,7 +160,7 @@ async fn delete_path(
         async move {
             // Sends it.
             let deletion = session.write(|| handle.delete(path, None));
-            session.deletion_sent(path);
+            session.nodes.deletion_sent(path);
             match deletion.await {
                 Ok(()) => Ok(Deleted::ByUs),
                 Err(zk::Error::NoNode) if asked_before => Ok(Deleted::PerhapsByUs),

@@ -162,7 +162,7 @@ async fn round(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Trie
 fn is_due(session: &Session, from: Duration) -> bool {
     // The clock is read first: a renewal that comes between the two is not taken for an old one.
     let now = clock::now();
-    session.has_active_holds()
+    session.holds.any()
         && session.lease().state() != LeaseState::Expired
         && session.lease().last_renewal().is_some_and(|renewal| now.since(renewal) >= from)
 }

@@ -433,7 +433,7 @@ async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, diale
 async fn settle_down(cleanup: &Cleanup, session: &Session) {
     let settled = async {
         // An error is impossible: the senders live in `session` and `cleanup`.
-        let _ = session.running().wait_for(|running| *running == 0).await;
+        let _ = session.running.watch().wait_for(|running| *running == 0).await;
         let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;
     };
     let _ = tokio::time::timeout(session.timeout(), settled).await;
