@@ -147,7 +147,7 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
         return watch.not_set(number);
     };
     session.directory_watches.add(watch);
-    let setting = Setting::new(number, states, watching);
+    let setting = Setting { session: number, states, watching };
     let (watch, session, path) = (Arc::downgrade(watch), Arc::clone(session), path.to_owned());
     let mut answered = Box::pin(async move {
         let path = &path;

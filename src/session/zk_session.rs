@@ -188,41 +188,9 @@ impl Session {
         }
     }
 
-    /// Ends the session and drops its handle, which closes it at the servers. Requests under way are abandoned. The
-    /// first reason counts.
+    /// Ends the session, which tells guards, waiters and requests, and drops its handle, which closes it at the servers.
+    /// Requests under way are abandoned. The first reason counts.
     pub(crate) fn end(&self, reason: LostReason) {
-        // The guards are notified before the drop of the last clone of the handle can close the session.
-        self.tell_end(reason);
-        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(handle);
-    }
-
-    /// Ends the session because the client library says that it has expired.
-    pub(super) fn expired(&self) {
-        if expired_by_servers(self.lease.last_renewal(), self.timeout()) {
-            self.expired_by_servers.store(true, Ordering::Relaxed);
-        }
-        self.end(LostReason::SessionExpired);
-    }
-
-    /// Returns whether the servers have expired the session, and deleted its nodes. `false` if only the client has
-    /// given it up.
-    pub(crate) fn is_expired_by_servers(&self) -> bool {
-        self.expired_by_servers.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether this session owns a node of this client that was found; ends the session if it does
-    /// not (docs/protocol.md#owner-check).
-    pub(crate) fn owns(&self, stat: &zk::Stat) -> bool {
-        let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id();
-        if !owns {
-            self.end(LostReason::SessionReplaced);
-        }
-        owns
-    }
-
-    /// Tells guards, waiters and requests that the session ends.
-    fn tell_end(&self, reason: LostReason) {
         if self.end_reason().is_none() {
             // This comes first: a task that is notified of the end must find no guard that still reports
             // `Held`.
@@ -249,6 +217,33 @@ impl Session {
             let (session, session_id) = (self.number, format!("{:#x}", self.session_id));
             log::info!(name: "session.ended", session, session_id, %reason, "session over");
         }
+        // Only now: the drop of the last clone of the handle can close the session.
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(handle);
+    }
+
+    /// Ends the session because the client library says that it has expired.
+    pub(super) fn expired(&self) {
+        if expired_by_servers(self.lease.last_renewal(), self.timeout()) {
+            self.expired_by_servers.store(true, Ordering::Relaxed);
+        }
+        self.end(LostReason::SessionExpired);
+    }
+
+    /// Returns whether the servers have expired the session, and deleted its nodes. `false` if only the client has
+    /// given it up.
+    pub(crate) fn is_expired_by_servers(&self) -> bool {
+        self.expired_by_servers.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether this session owns a node of this client that was found; ends the session if it does
+    /// not (docs/protocol.md#owner-check).
+    pub(crate) fn owns(&self, stat: &zk::Stat) -> bool {
+        let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id();
+        if !owns {
+            self.end(LostReason::SessionReplaced);
+        }
+        owns
     }
 
     /// Returns the lease of the session.
