@@ -362,7 +362,8 @@ impl QueuedLock {
     }
 
     fn keep(&mut self, result: Result<Hold, TryLockError>) {
-        let result = std::mem::take(&mut self.call).ended(&self.path_lock, result, std::slice::from_ref);
+        let result =
+            std::mem::take(&mut self.call).ended(Some(&self.path_lock), result, std::slice::from_ref);
         let result =
             result.map(LockGuard::new).map_err(|error| error.timed_out(Duration::ZERO, Duration::ZERO));
         self.came = Some(result);

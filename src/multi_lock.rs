@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::engine::hold::Hold;
 use crate::engine::multi::{self, Holds, Members};
 use crate::engine::observe::Call;
-use crate::engine::path_lock::{Ask, Member};
+use crate::engine::path_lock::{Ask, Member, PathLock};
 use crate::error::{AcquireError, BuildError, Lost, TryLockError};
 use crate::guard_set::{GuardSet, Shares};
 use crate::guards::guard_methods;
@@ -240,20 +240,23 @@ impl InterProcessMultiLock {
 
     // Each member is asked for as its own kind.
     async fn granted(self, mut ask: Ask) -> Result<MultiLockGuard, AcquireError> {
-        let members = self.members.in_order();
-        lock::check_lease(&ask, members.first().map_or("", |member| member.path_lock.path().user()))?;
+        lock::check_lease(&ask, self.first().map_or("", |first| first.path().user()))?;
         let _waiting = multi::watch_self_wait(&self.members, &ask);
-        let call = Call::begin_multi(members, &mut ask);
+        let call = Call::begin_multi(self.first(), &mut ask);
         let attempt = |ask| multi::acquire(self.members.clone(), ask);
         let result = lock::until_had(ask, attempt, Holds::as_slice).await;
-        Ok(MultiLockGuard::new(call.ended_multi(members, result, Holds::as_slice)?, self.as_given))
+        Ok(MultiLockGuard::new(call.ended(self.first(), result, Holds::as_slice)?, self.as_given))
     }
 
     async fn granted_at_once(self, mut ask: Ask) -> Result<MultiLockGuard, TryLockError> {
-        let members = self.members.in_order();
-        let call = Call::begin_multi(members, &mut ask);
+        let call = Call::begin_multi(self.first(), &mut ask);
         let granted = lock::had(multi::acquire(self.members.clone(), ask).await, Holds::as_slice);
-        Ok(MultiLockGuard::new(call.ended_multi(members, granted, Holds::as_slice)?, self.as_given))
+        Ok(MultiLockGuard::new(call.ended(self.first(), granted, Holds::as_slice)?, self.as_given))
+    }
+
+    /// Returns the first member, in the order in which they are acquired.
+    fn first(&self) -> Option<&PathLock> {
+        self.members.in_order().first().map(|member| &*member.path_lock)
     }
 
     fn given(&self) -> impl Iterator<Item = &Member> {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::client::Client;
 use crate::engine::persistent_node::{self, Node, Turn, Wanted};
 use crate::error::{BuildError, Cause, PersistentNodeError};
-use crate::options::{Acl, ParentNodes};
+use crate::options::{Acl, MAX_DATA_BYTES, ParentNodes};
 use crate::path::LockPath;
 pub use crate::protocol::persistent_node::PersistentNodeState;
 use crate::session::core::Core;
@@ -72,9 +72,6 @@ pub struct PersistentNode {
     wanted: watch::Sender<Wanted>,
     closed: oneshot::Receiver<Result<(), PersistentNodeError>>,
 }
-
-/// The most data of a node; see [`PersistentNodeError::DataTooLarge`].
-const MAX_DATA_BYTES: usize = 1_000_000;
 
 impl PersistentNode {
     /// Creates the node at `path` in the background, with these data.

@@ -233,13 +233,13 @@ impl InterProcessSemaphore {
         let call = Call::begin(&self.path_lock, &mut ask);
         let attempt = |ask| permits::acquire(Arc::clone(&self.path_lock), n, ask);
         let holds = until_had(ask, attempt, Vec::as_slice).await;
-        call.ended(&self.path_lock, holds, Vec::as_slice).map(SemaphorePermit::new)
+        call.ended(Some(&self.path_lock), holds, Vec::as_slice).map(SemaphorePermit::new)
     }
 
     async fn granted_at_once(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, TryLockError> {
         let call = Call::begin(&self.path_lock, &mut ask);
         let granted = had(permits::acquire(Arc::clone(&self.path_lock), n, ask).await, Vec::as_slice);
-        call.ended(&self.path_lock, granted, Vec::as_slice).map(SemaphorePermit::new)
+        call.ended(Some(&self.path_lock), granted, Vec::as_slice).map(SemaphorePermit::new)
     }
 
     /// Acquires `n` permits for no longer than `lease`, all of them or none, waiting at most for `wait`.

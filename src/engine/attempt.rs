@@ -41,7 +41,7 @@ use crate::protocol::queue::Queue;
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::log;
-use crate::session::note::How;
+use crate::session::observer::How;
 use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 
@@ -249,7 +249,7 @@ impl Attempt {
 
     /// Contends in one session, and leaves it.
     async fn contend_in(&mut self, seat: Seat<'_>, stop: &mut Stop) {
-        let _counted = seat.session.begin_work();
+        let _counted = seat.session.running.begin();
         let (acquiring, mut step) = begin(seat, self.if_busy());
         let mut here = InSession {
             seat,
@@ -258,7 +258,7 @@ impl Attempt {
             acquiring,
             create: None,
             left: Orphans::default(),
-            refusals: seat.session.refusals(),
+            refusals: seat.session.nodes.refusals(),
             subject: Subject::Directory,
             queued: false,
             looked_at: clock::now(),
@@ -396,7 +396,7 @@ impl Attempt {
             InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
             InTheWay::Leaving(path) => {
                 self.progress.set_waits_for(WaitsFor::Deletion);
-                here.wait(session.until_gone(&path)).await?;
+                here.wait(session.nodes.until_gone(&path)).await?;
                 Err(End::Again)
             }
         }
@@ -735,7 +735,7 @@ async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> Slot {
         if if_busy == IfBusy::Wait {
             until_next(seat).await;
         }
-        let slot = seat.session.windows().creates.slot().await;
+        let slot = seat.session.windows.creates.slot().await;
         // Meanwhile an earlier one may have found the directory missing, and makes it: the turn is its again.
         let (wake, _) = oneshot::channel();
         if if_busy != IfBusy::Wait || may_create(seat, wake) {

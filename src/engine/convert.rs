@@ -56,7 +56,7 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
 /// is the caller's, which may take or drop it at any time, and is not waited for.
 fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     let (reply, outcome) = oneshot::channel();
-    let counted = hold.session().begin_work();
+    let counted = hold.session().running.begin();
     let client = Arc::clone(hold.path_lock().client());
     let ticket = client.cleanup().ticket(hold.held().number());
     client.spawn(async move {
@@ -124,7 +124,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
 
 /// Waits until something has happened to a node. Returns `false` if that cannot be known.
 async fn until_changed(session: &Session, path: String) -> bool {
-    let Some(_watching) = session.watch(&path, WatchUse::Queue) else { return false };
+    let Some(_watching) = session.watches.watch(&path, WatchUse::Queue) else { return false };
     let path = &path;
     let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
     match set {
@@ -177,7 +177,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
             // The holder is notified before the rest is deleted, which may take long.
             held.conversion_lost(reason);
             if gone {
-                session.disown(&hold.path_lock().path().child(own));
+                session.nodes.disown(&hold.path_lock().path().child(own));
             }
             delete(&hold, nodes).await;
             reason

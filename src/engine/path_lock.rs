@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::contender::{Contender, Process};
-use crate::engine::first_seen::FirstSeen;
+use crate::engine::first::FirstSeen;
 use crate::engine::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
@@ -30,7 +30,7 @@ use crate::protocol::room::HandOff;
 use crate::session::core::Core;
 use crate::session::log;
 use crate::session::nodes::NodeOwner;
-use crate::session::note::CallNumber;
+use crate::session::observer::CallNumber;
 
 /// The key of a path lock within a client.
 pub(crate) type Key = (LockPath, Recipe);

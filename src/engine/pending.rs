@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use crate::engine::ask_first;
 use crate::engine::cancel::CancelOnDrop;
+use crate::engine::first::ask_at;
 use crate::engine::hold::Hold;
-use crate::engine::look;
+use crate::engine::look::{self, ask_first};
 use crate::engine::path_lock::PathLock;
 use crate::engine::progress::ProgressReceiver;
 use crate::error::{AcquireError, RequestFailure, TryLockError};
@@ -94,10 +94,9 @@ impl Pending {
     pub(crate) async fn result_until(&mut self, deadline: Instant) -> Option<Result<Hold, TryLockError>> {
         let (path_lock, waits_for) = (Arc::clone(&self.path_lock), Arc::clone(&self.path_lock));
         let mut over = pin!(path_lock.client().run_while_polled(async move {
-            if let Some(at) = ask_first::ask_at(deadline, deadline.saturating_duration_since(Instant::now()))
-            {
+            if let Some(at) = ask_at(deadline, deadline.saturating_duration_since(Instant::now())) {
                 tokio::time::sleep_until(at.into()).await;
-                ask_first::ask(&waits_for);
+                ask_first(&waits_for);
             }
             tokio::time::sleep_until(deadline.into()).await;
         }));

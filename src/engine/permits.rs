@@ -25,7 +25,7 @@ use crate::engine::look::{Subject, error_of, participants, refused_in};
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
-use crate::engine::requests::{answer, make_directories, meaning, new_id, to_library};
+use crate::engine::requests::{answer, make_directories, meaning, new_id};
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, Error, LostReason, Purpose, RequestFailure, TryLockError};
@@ -35,7 +35,6 @@ use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 use crate::protocol::local_queue::Gone;
-use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::{
     NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking, free,
@@ -46,9 +45,10 @@ use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::deletion::first_refused;
 use crate::session::nodes::NodeOwner;
-use crate::session::note::How;
+use crate::session::observer::How;
 use crate::session::tickets::Ticket;
 use crate::session::watches::changed;
+use crate::session::write::to_library;
 use crate::session::zk_session::{Session, SessionGone};
 
 /// How long a try waits behind the same head of the queue, when enough permits have been seen free: each
@@ -330,7 +330,7 @@ impl PermitsAttempt {
         };
         let session = Arc::clone(hold.session());
         // Counted, since a session is wanted while it is at work.
-        let _counted = session.begin_work();
+        let _counted = session.running.begin();
         if session.end_reason().is_some() {
             return End::Again;
         }
@@ -563,7 +563,7 @@ impl PermitsAttempt {
                     return Err(self.lock_lost(head));
                 }
                 self.waiting.waits_for(WaitsFor::Permits);
-                let slot = wait(&session, head.stop, session.windows().creates.slot()).await?;
+                let slot = wait(&session, head.stop, session.windows.creates.slot()).await?;
                 let node = head.hold.node();
                 let ids: Vec<String> = take.slots.iter().map(|_| new_id(path_lock.naming())).collect();
                 head.sent.ids.extend(ids.iter().cloned());
@@ -616,7 +616,7 @@ impl PermitsAttempt {
     /// Waits until the leases or the limit change.
     async fn wait_for_change(&mut self, head: &mut AtHead<'_>) -> Result<PermitsEvent, End> {
         let session = Arc::clone(&head.session);
-        let mut refusals = session.refusals();
+        let mut refusals = session.nodes.refusals();
         let Some(Watches { leases, limit, counted: _counted }) = head.watches.take() else {
             // Not expected: it waits only for leases, whose directory exists and is watched.
             return Ok(PermitsEvent::WatchFailed(FailureKind::Unknown.into()));
@@ -691,10 +691,10 @@ impl PermitsAttempt {
         let (path_lock, cleanup) = (&self.path_lock, self.path_lock.client().cleanup());
         let lease_end = self.ask.lease.and_then(|lease| clock::now().end_of(lease));
         // By the transaction that has created the leases, so that the next lock node may follow this one.
-        session.disown_as(&lock.directory().child(&lock.node()), Gone::Deleted);
+        session.nodes.gone(&lock.directory().child(&lock.node()), Gone::Deleted);
         let hold = |(name, number): (String, u64)| {
             // Its session has to know it: it beats while it has nodes.
-            session.adopt(self.semaphore.leases.child(&name), no_owner());
+            session.nodes.adopt(self.semaphore.leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
             let directory = self.semaphore.leases.clone();
             let held = Held::new(session, cleanup, directory, number, state);
@@ -757,7 +757,7 @@ impl PermitsAttempt {
     /// Returns the live leases that a look shows. `None` if there are none, or those that are being deleted
     /// are alone in the way.
     fn live_leases(&self, session: &Session, seen: &Seen) -> Option<Ahead> {
-        let leaving = session.leaving_of(&self.semaphore.leases, &seen.leases);
+        let leaving = session.nodes.leaving_of(&self.semaphore.leases, &seen.leases);
         let live = seen.leases.iter().filter(|name| leaving.is_empty() || !leaving.contains(name.as_str()));
         let first = live.min_by_key(|name| name.rsplit_once('-').map(|(_, number)| number))?;
         let count = seen.leases.len().saturating_sub(leaving.len());
@@ -767,7 +767,7 @@ impl PermitsAttempt {
     /// Returns an error if leases of this client that the servers refuse to delete are all that is in the way,
     /// after asking for their deletion once more (docs/protocol.md#refused-orphan).
     async fn orphaned(&self, session: &Session, seen: &Seen) -> Option<AcquireError> {
-        let mut orphans = session.refused_orphans(Some(&self.semaphore.leases));
+        let mut orphans = session.nodes.refused_orphans(Some(&self.semaphore.leases));
         orphans.retain(|orphan| seen.leases.contains(&orphan.name));
         let others = seen.leases.len().saturating_sub(orphans.len());
         if orphans.is_empty() || free(seen.limit(self.semaphore.permits), others) < self.wanted {
@@ -864,28 +864,22 @@ async fn take_permits(
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
     let lock = path_lock.path().child(lock);
     let (leases, options, lock, data) = (&leases, &options, &lock, &path_lock.node_data());
-    let sent = clock::now();
     let committed = session.request(|handle| async move {
-        let mut writer = handle.new_multi_writer();
-        let mut put = Ok(());
-        for lease in leases {
-            put = put.and_then(|()| writer.add_create(lease, data, options));
-        }
-        put = put.and_then(|()| writer.add_delete(lock, None));
-        if let Some(version) = take.limit_version {
-            put = put.and_then(|()| writer.add_check_version(semaphore.limit.server(), version));
-        }
-        // Not expected: the paths have been checked, and the ACL is not empty.
-        put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
-        writer.commit().await
+        let put = |writer: &mut zk::MultiWriter<'_>| {
+            leases.iter().try_for_each(|lease| writer.add_create(lease, data, options))?;
+            writer.add_delete(lock, None)?;
+            let version = take.limit_version;
+            version.map_or(Ok(()), |version| writer.add_check_version(semaphore.limit.server(), version))
+        };
+        let operations = leases.len() + 1 + usize::from(take.limit_version.is_some());
+        session.commit(&handle, operations, put).await
     });
     let mut directory = &semaphore.leases;
     let outcome = match committed.await {
         Err(SessionGone) => Taken::Failed(FailureKind::SessionGone.into()),
-        Ok(Ok(results)) => taken(session, leases, results, sent),
+        Ok(Ok(results)) => taken(session, leases, results),
         Ok(Err(zk::MultiWriteError::RequestFailed { source })) => Taken::Failed(session.failure(source)),
         Ok(Err(zk::MultiWriteError::OperationFailed { index, source })) => {
-            session.lease().renewed_by_check(sent, &source);
             let of_lock = index == leases.len();
             if of_lock {
                 directory = path_lock.path();
@@ -904,12 +898,7 @@ async fn take_permits(
 }
 
 /// Returns the leases of a committed transaction.
-fn taken(
-    session: &Arc<Session>,
-    leases: &[String],
-    results: Vec<zk::MultiWriteResult>,
-    sent: Moment,
-) -> Taken {
+fn taken(session: &Arc<Session>, leases: &[String], results: Vec<zk::MultiWriteResult>) -> Taken {
     let mut names = Vec::with_capacity(leases.len());
     let is_anothers = |result: &zk::MultiWriteResult| matches!(result, zk::MultiWriteResult::Create { stat, .. } if !session.owns(stat));
     if results.iter().any(is_anothers) {
@@ -923,7 +912,6 @@ fn taken(
     if names.len() != leases.len() {
         return Taken::Failed(Failure::from(FailureKind::Unknown));
     }
-    session.lease().renewed(sent);
     Taken::Done { names }
 }
 

@@ -9,13 +9,11 @@ use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
 use crate::engine::registry::Registry;
-use crate::engine::requests::{make_directories_above, to_library};
 use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::persistent_node::{Owner, PersistentNodeState, owner};
-use crate::session::clock;
 use crate::session::core::{Core, NoSession};
 use crate::session::log;
 use crate::session::retry::clean_up_pause;
@@ -367,23 +365,20 @@ impl Stay<'_> {
 
     fn count(&mut self) {
         let session = self.session;
-        self.counted.get_or_insert_with(|| session.begin_work());
+        self.counted.get_or_insert_with(|| session.running.begin());
     }
 
     async fn create(&mut self, wanted: &Wanted) -> Next {
-        let (path, acls) = (self.node.path.server(), to_library(&self.node.acl));
-        let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
+        let (path, what) = (self.node.path.server(), (zk::CreateMode::Ephemeral, &*self.node.acl));
         // Until it is answered: this may be dropped.
         let before = mem::replace(&mut self.in_doubt, true);
-        let (sent, options) = (clock::now(), &options);
         self.count();
-        let answer = self
-            .session
-            .request(|handle| async move { handle.create(path, &wanted.data, options).await })
+        let session = self.session;
+        let answer = session
+            .request(|handle| async move { session.create(&handle, path, &wanted.data, what).await })
             .await;
         match answer {
             Ok(Ok((stat, _))) => {
-                self.session.lease().renewed(sent);
                 self.failures = 0;
                 if !self.session.owns(&stat) {
                     return Next::Look;
@@ -394,7 +389,6 @@ impl Stay<'_> {
                 Next::Look
             }
             Ok(Err(error)) => {
-                self.session.lease().renewed_by_refusal(sent, &error);
                 let is_there = error == zk::Error::NodeExists;
                 let failure = self.session.failure(error);
                 if !matches!(failure.kind, FailureKind::Unknown | FailureKind::SessionGone) {
@@ -415,7 +409,7 @@ impl Stay<'_> {
     async fn make_parents(&mut self, missing: Failure) -> Next {
         let (client, Node { path, acl, parents, .. }, session) = (self.client, self.node, self.session);
         let made = session.request(|handle| async move {
-            make_directories_above(client, &handle, path, acl, *parents).await
+            client.make_directories_above(&handle, path, acl, *parents).await
         });
         let failure = match made.await {
             // This does not retry without a pause if the nodes are deleted all the time.
@@ -434,7 +428,7 @@ impl Stay<'_> {
     async fn look(&mut self, wanted: &Wanted) -> Next {
         let path = self.node.path.server();
         // Counted for as long as it may be set.
-        let watching = self.session.watch(path, WatchUse::Node);
+        let watching = self.session.watches.watch(path, WatchUse::Node);
         let watch = watching.is_some();
         let read = self.session.request(|handle| async move {
             if watch {
@@ -490,24 +484,22 @@ impl Stay<'_> {
 
     /// Writes new data, if the node is still the same as in the last look.
     async fn write(&mut self, wanted: &Wanted, version: i32) -> Next {
-        let (path, sent) = (self.node.path.server(), clock::now());
+        let (path, session) = (self.node.path.server(), self.session);
         // Until it is answered: this may be dropped.
         let before = self.late_write;
         self.late_write = before.or(Some(wanted.generation));
         self.count();
-        let written = self
-            .session
-            .request(|handle| async move { handle.set_data(path, &wanted.data, Some(version)).await });
+        let written = session.request(|handle| async move {
+            session.write(|| handle.set_data(path, &wanted.data, Some(version))).await
+        });
         match written.await {
             Ok(Ok(_)) => {
-                self.session.lease().renewed(sent);
                 self.late_write = None;
                 self.own = Some(wanted.generation);
                 self.node.tell_written(wanted.generation);
                 Next::Look
             }
             Ok(Err(error)) => {
-                self.session.lease().renewed_by_refusal(sent, &error);
                 let failure = self.session.failure(error.clone());
                 if !matches!(failure.kind, FailureKind::Unknown | FailureKind::SessionGone) {
                     self.late_write = before;
@@ -573,7 +565,7 @@ async fn withdraw(
     let path = node.path.server();
     let mut failures = 0;
     // This counts as work, like a write.
-    let _counted = session.begin_work();
+    let _counted = session.running.begin();
     loop {
         let deleted = session.request(|handle| async move {
             // No node has this version. The answer is a committed transaction of this session, behind which a create

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::error::{ServerFailure, ServerFailureKind};
 use crate::session::background;
@@ -61,6 +61,24 @@ impl Drop for Counted {
     }
 }
 
+/// Has a thread do this, which may take longer than it is waited for. The receiver gets nothing if none can be started.
+fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+    let (sender, receiver) = oneshot::channel();
+    let Some(counted) = Counted::new() else { return receiver };
+    let working = move || {
+        let done = work();
+        drop(counted);
+        // The receiver is gone if the lookup of a name took too long.
+        let _ = sender.send(done);
+    };
+    // `spawn_blocking` would not do: a runtime waits for such threads when it shuts down, and panics if it can
+    // start no more.
+    if let Err(error) = background::run_blocking(NAME, working) {
+        log::debug!(%error, "no thread could be started to ask a server");
+    }
+    receiver
+}
+
 /// Asks the servers near the end of a connect timeout that begins now. Returns the problem of each.
 pub(super) async fn ask_before(
     timeout: Duration,
@@ -70,118 +88,79 @@ pub(super) async fn ask_before(
     let window = (timeout / 2).clamp(MIN_WINDOW, MAX_WINDOW);
     tokio::time::sleep(timeout.saturating_sub(window)).await;
     let deadline = Instant::now() + window;
-    let (sender, mut answered) = mpsc::unbounded_channel();
-    for (index, address) in servers.addresses().iter().take(MAX_SERVERS).cloned().enumerate() {
-        let Some(counted) = Counted::new() else { break };
-        let sender = sender.clone();
-        let handshake = handshake.cloned();
-        let asking = move || {
-            let answer = ask(&address, handshake.as_ref(), deadline);
-            drop(counted);
-            // The receiver is gone if the lookup of the name took too long.
-            let _ = sender.send((index, answer));
-        };
-        // `spawn_blocking` would not do: a runtime waits for such threads when it shuts down, and panics if
-        // it can start no more.
-        if let Err(error) = background::run_blocking(NAME, asking) {
-            log::debug!(%error, "no thread could be started to ask a server");
-        }
-    }
-    drop(sender);
-    let mut answers: Vec<ServerFailure> = servers
-        .addresses()
-        .iter()
-        .take(MAX_SERVERS)
-        .map(|address| failure(address, ServerFailureKind::NoAnswer, None))
-        .collect();
-    let all = async {
-        while let Some((index, answer)) = answered.recv().await {
-            if let Some(known) = answers.get_mut(index) {
-                *known = answer;
-            }
-        }
+    let ask = |address: &Address| {
+        let (asked, handshake) = (address.clone(), handshake.cloned());
+        on_thread(move || ask(&asked, handshake.as_ref(), deadline))
     };
-    // A little longer than the threads take, which keep to the deadline themselves.
-    let _ = tokio::time::timeout(window + MIN_WINDOW, all).await;
-    answers
+    let asked: Vec<_> =
+        servers.addresses().iter().take(MAX_SERVERS).map(|address| (address, ask(address))).collect();
+    let mut failures = Vec::with_capacity(asked.len());
+    for (address, answer) in asked {
+        // A little longer than the threads take, which keep to the deadline themselves.
+        let answer = tokio::time::timeout_at((deadline + MIN_WINDOW).into(), answer).await;
+        let (kind, detail) = match answer {
+            Ok(Ok(cause)) => cause,
+            _ => (ServerFailureKind::NoAnswer, None),
+        };
+        failures.push(ServerFailure { server: address.given.clone(), kind, detail });
+    }
+    failures
 }
 
 /// Returns whether a server accepts connections, as far as that is known within `timeout`.
 pub(super) async fn accepts(address: &Address, timeout: Duration) -> bool {
-    let Some(counted) = Counted::new() else { return false };
-    let (sender, accepts) = oneshot::channel();
     let (address, deadline) = (address.clone(), Instant::now() + timeout);
-    let asking = move || {
-        let sockets = (&*address.host, address.port).to_socket_addrs().into_iter().flatten();
-        let accepted = sockets.take(MAX_ADDRESSES).any(|socket| {
-            left(deadline).is_some_and(|left| TcpStream::connect_timeout(&socket, left).is_ok())
-        });
-        drop(counted);
-        // The receiver is gone if the lookup of the name took too long.
-        let _ = sender.send(accepted);
-    };
-    if let Err(error) = background::run_blocking(NAME, asking) {
-        log::debug!(%error, "no thread could be started to ask a server");
-    }
+    let accepts = on_thread(move || connect(&address, deadline).is_ok());
     matches!(tokio::time::timeout(timeout, accepts).await, Ok(Ok(true)))
 }
 
-fn failure(address: &Address, kind: ServerFailureKind, detail: Option<String>) -> ServerFailure {
-    ServerFailure { server: address.given.clone(), kind, detail }
-}
-
-fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> ServerFailure {
-    let addresses = match (&*address.host, address.port).to_socket_addrs() {
-        Ok(addresses) => addresses,
-        Err(error) => return failure(address, ServerFailureKind::UnknownHost, Some(error.to_string())),
-    };
+/// Connects to the first address of a server that accepts a connection.
+fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStream), Cause> {
+    let addresses = (&*address.host, address.port).to_socket_addrs();
+    let addresses = addresses.map_err(|error| (ServerFailureKind::UnknownHost, Some(error.to_string())))?;
     let mut last = None;
     for socket in addresses.take(MAX_ADDRESSES) {
         let Some(left) = left(deadline) else { break };
         match TcpStream::connect_timeout(&socket, left) {
-            Ok(stream) => {
-                let (kind, detail) = match handshake.filter(|_| address.tls) {
-                    Some(handshake) => ask_by_tls(handshake, address, &socket, stream, deadline),
-                    None => ask_plainly(address, stream, deadline),
-                };
-                return failure(address, kind, detail);
-            }
+            Ok(stream) => return Ok((socket, stream)),
             Err(error) => last = Some(error),
         }
     }
-    match last {
+    Err(match last {
         Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            failure(address, ServerFailureKind::ConnectionRefused, None)
+            (ServerFailureKind::ConnectionRefused, None)
         }
         Some(error) if error.kind() != ErrorKind::TimedOut => {
-            failure(address, ServerFailureKind::Unreachable, Some(error.to_string()))
+            (ServerFailureKind::Unreachable, Some(error.to_string()))
         }
-        _ => failure(address, ServerFailureKind::NoAnswer, None),
+        _ => (ServerFailureKind::NoAnswer, None),
+    })
+}
+
+/// Asks a server, until a deadline, why it gives no session.
+fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> Cause {
+    let (socket, stream) = match connect(address, deadline) {
+        Ok(connected) => connected,
+        Err(cause) => return cause,
+    };
+    let Some(handshake) = handshake.filter(|_| address.tls) else {
+        return ask_plainly(address, stream, deadline);
+    };
+    match handshake(&address.host, stream, deadline) {
+        Ok((answer, _)) if answer.is_empty() => (ServerFailureKind::NoSession, None),
+        Ok((answer, ended)) => judge(&answer, ended, false),
+        Err(Some(cause)) => cause,
+        // It may not speak TLS, which it says if it is asked without.
+        Err(None) => match left(deadline).map(|left| TcpStream::connect_timeout(&socket, left)) {
+            Some(Ok(stream)) => ask_plainly(address, stream, deadline),
+            _ => (ServerFailureKind::NoAnswer, None),
+        },
     }
 }
 
 fn ask_plainly(address: &Address, stream: TcpStream, deadline: Instant) -> Cause {
     let (answer, ended) = exchange(stream, deadline);
     judge(&answer, ended, address.tls)
-}
-
-fn ask_by_tls(
-    handshake: &Handshake,
-    address: &Address,
-    socket: &SocketAddr,
-    stream: TcpStream,
-    deadline: Instant,
-) -> Cause {
-    match handshake(&address.host, stream, deadline) {
-        Ok((answer, _)) if answer.is_empty() => (ServerFailureKind::NoSession, None),
-        Ok((answer, ended)) => judge(&answer, ended, false),
-        Err(Some(cause)) => cause,
-        // It may not speak TLS, which it says if it is asked without.
-        Err(None) => match left(deadline).map(|left| TcpStream::connect_timeout(socket, left)) {
-            Some(Ok(stream)) => ask_plainly(address, stream, deadline),
-            _ => (ServerFailureKind::NoAnswer, None),
-        },
-    }
 }
 
 /// Returns how much time is left before a deadline.
@@ -225,7 +204,7 @@ fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
 }
 
 /// Returns the meaning of the answer to the request for a server. Pure.
-fn judge(answer: &[u8], ended: bool, tls: bool) -> (ServerFailureKind, Option<String>) {
+fn judge(answer: &[u8], ended: bool, tls: bool) -> Cause {
     // A TLS record: an alert or a handshake, of version 3.x.
     let speaks_tls = matches!(answer, [0x15 | 0x16, 3, ..]);
     let text = String::from_utf8_lossy(answer);
