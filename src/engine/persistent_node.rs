@@ -2,7 +2,7 @@
 //! (docs/protocol.md#persistent-node).
 
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
@@ -74,12 +74,18 @@ pub(crate) struct Node {
     pub(crate) parents: ParentNodes,
     pub(crate) has_credentials: Option<bool>,
     pub(crate) state: watch::Sender<PersistentNodeState>,
+    outcome: watch::Sender<Outcome>,
+}
+
+/// What has come of the data that were wanted.
+#[derive(Clone, Debug, Default)]
+struct Outcome {
     /// The generation of the data that the node was given last.
-    pub(crate) written: watch::Sender<u64>,
+    written: u64,
     /// The generation of the data with which the servers have refused it last.
-    refused: watch::Sender<u64>,
+    refused: u64,
     /// Why the node is not there.
-    trouble: Mutex<Option<PersistentNodeError>>,
+    trouble: Option<PersistentNodeError>,
 }
 
 /// The orders of the handle: the wanted node, until the handle is dropped.
@@ -93,9 +99,7 @@ impl Node {
             parents,
             has_credentials: client.has_credentials(),
             state: watch::Sender::new(PersistentNodeState::Absent),
-            written: watch::Sender::new(0),
-            refused: watch::Sender::new(0),
-            trouble: Mutex::default(),
+            outcome: watch::Sender::default(),
         })
     }
 
@@ -124,13 +128,18 @@ impl Node {
 
     /// Returns why the node is not there, if that is known.
     pub(crate) fn trouble(&self) -> Option<PersistentNodeError> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.outcome.borrow().trouble.clone()
     }
 
     fn set_trouble(&self, trouble: Option<PersistentNodeError>) {
-        let before = mem::replace(&mut *self.trouble.lock().unwrap_or_else(PoisonError::into_inner), trouble);
-        // Not under the mutex.
-        drop(before);
+        self.set_outcome(|outcome| outcome.trouble = trouble);
+    }
+
+    /// Changes the outcome, and wakes the callers that wait for it, whose wakers may panic.
+    fn set_outcome(&self, change: impl FnOnce(&mut Outcome)) {
+        let mut outcome = self.outcome.borrow().clone();
+        change(&mut outcome);
+        contain_panic(|| drop(self.outcome.send_replace(outcome)));
     }
 
     /// Tells the user, whose wakers may panic.
@@ -144,17 +153,12 @@ impl Node {
         self.set_trouble(None);
         // First: a caller who waited for the data finds the node there.
         self.tell(PersistentNodeState::Present);
-        contain_panic(|| {
-            self.written.send_if_modified(|known| mem::replace(known, generation) != generation);
-        });
+        self.set_outcome(|outcome| outcome.written = generation);
     }
 
     /// Notifies callers that wait for these data, or earlier ones.
     fn tell_refused(&self, generation: u64, why: PersistentNodeError) {
-        self.set_trouble(Some(why));
-        contain_panic(|| {
-            self.refused.send_if_modified(|known| mem::replace(known, generation) != generation);
-        });
+        self.set_outcome(|outcome| (outcome.refused, outcome.trouble) = (generation, Some(why)));
         self.tell(PersistentNodeState::Refused);
     }
 
@@ -641,15 +645,13 @@ const NO_VERSION: i32 = i32::MIN;
 /// # Errors
 /// If the servers refuse it with these data or later ones, or the node is closed.
 pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), PersistentNodeError> {
-    let (mut written, mut states) = (node.written.subscribe(), node.state.subscribe());
-    let mut refused = node.refused.subscribe();
+    let (mut outcomes, mut states) = (node.outcome.subscribe(), node.state.subscribe());
     loop {
-        if *written.borrow_and_update() >= generation {
-            return Ok(());
-        }
-        match *states.borrow_and_update() {
-            PersistentNodeState::Refused if *refused.borrow_and_update() >= generation => {
-                if let Some(refused) = node.trouble() {
+        let (outcome, state) = (outcomes.borrow_and_update().clone(), *states.borrow_and_update());
+        match state {
+            _ if outcome.written >= generation => return Ok(()),
+            PersistentNodeState::Refused if outcome.refused >= generation => {
+                if let Some(refused) = outcome.trouble {
                     return Err(refused);
                 }
             }
@@ -658,9 +660,8 @@ pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), Pe
         }
         // An error is impossible: the node has the senders.
         tokio::select! {
-            _ = written.changed() => {}
+            _ = outcomes.changed() => {}
             _ = states.changed() => {}
-            _ = refused.changed() => {}
         }
     }
 }
