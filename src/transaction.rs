@@ -91,7 +91,7 @@ impl<'a> Transaction<'a> {
         Self { holds, operations: Vec::new(), refused: None, under: PhantomData }
     }
 
-    /// Creates a transaction under a hold, or one that is refused because it is lost.
+    /// Creates a transaction under a hold; a transaction of a lost hold is refused.
     pub(crate) fn under(hold: Result<Hold, Lost>) -> Self {
         let (hold, lost) = match hold {
             Ok(hold) => (Some(hold), None),

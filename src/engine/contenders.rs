@@ -84,7 +84,7 @@ async fn read_all(
 type Named<'a> = (&'a str, ContenderKind);
 type Node<'a> = (&'a [u8], &'a zk::Stat);
 
-/// Reads the nodes of contenders until `most` are found; one that is gone is left out. `make` gets each node, and
+/// Reads the nodes of contenders until `most` are found; missing nodes are left out. `make` gets each node, and
 /// the id of the session that has read it.
 async fn read<T: Send + Sync>(
     path_lock: &Arc<PathLock>,

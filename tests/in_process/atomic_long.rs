@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use test_support::in_process::{calm, calm_with, connect, connect_as, session, start_empty, until};
 use test_support::{ByHand, within};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use zookeeper_recipes::{
     Acl, AtomicLongError, BuildError, Client, DistributedAtomicLong, ErrorKind, InterProcessMutex,
     Permissions, RetryPolicy,
@@ -483,87 +483,6 @@ async fn a_write_before_an_outage_is_unknown_and_an_id_only_not_there() {
         panic!("nothing was written");
     };
     tokio::join!(rounds(false), rounds(true));
-}
-
-// Shows: counter-tries
-#[tokio::test]
-async fn many_tasks_and_clients_get_every_number_once() {
-    const CLIENTS: usize = 4;
-    const TASKS: usize = 4;
-    const NUMBERS: usize = 10;
-    let server = start_empty();
-    let mut tasks = JoinSet::new();
-    let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        let client = calm(&server).await;
-        for _ in 0..TASKS {
-            let counter = counter(&client);
-            tasks.spawn(async move {
-                let mut numbers = Vec::new();
-                for _ in 0..NUMBERS {
-                    numbers.push(counter.next_id().await.unwrap());
-                }
-                numbers
-            });
-        }
-        clients.push(client);
-    }
-    let all = within("all numbers", tasks.join_all()).await;
-    for numbers in &all {
-        assert!(numbers.is_sorted(), "of one task: {numbers:?}");
-    }
-    let numbers: BTreeSet<i64> = all.into_iter().flatten().collect();
-    let all = i64::try_from(CLIENTS * TASKS * NUMBERS).unwrap();
-    // Where no answer is lost there is no gap.
-    assert_eq!(numbers, (1..=all).collect());
-    assert_eq!(value(&server), all);
-    assert_eq!(server.watches(), 0);
-}
-
-/// Answers and requests are lost all the time.
-// Shows: counter-ids
-#[tokio::test]
-async fn a_storm_of_lost_answers_hands_out_no_number_twice() {
-    let server = start_empty();
-    server.create("/shop", "").unwrap();
-    let mut tasks = JoinSet::new();
-    let (mut clients, mut running) = (Vec::new(), Vec::new());
-    for _ in 0..3 {
-        let client = calm(&server).await;
-        for blocks in [false, true] {
-            let counter = counter(&client);
-            let ids = counter.cached(3).unwrap();
-            running.push(tasks.spawn(async move {
-                let mut numbers = Vec::new();
-                for _ in 0..15 {
-                    numbers.push(if blocks { ids.next_id().await } else { counter.next_id().await }.unwrap());
-                }
-                numbers
-            }));
-        }
-        clients.push(client);
-    }
-    for round in 0..12 {
-        let op = if round % 4 == 3 { Op::GetData } else { Op::SetData };
-        let matcher = Match::op(op).path(PATH).nth(round % 3);
-        let fault = match round % 2 {
-            0 => server.drop_reply(matcher, Loss::Close),
-            _ => server.drop_request(matcher, Loss::Reset),
-        };
-        let done = async {
-            while !running.iter().all(AbortHandle::is_finished) {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::select! {
-            () = within("a loss", fault.wait_hit()) => {}
-            () = done => {}
-        }
-    }
-    let all: Vec<i64> = within("all numbers", tasks.join_all()).await.into_iter().flatten().collect();
-    let distinct: BTreeSet<i64> = all.iter().copied().collect();
-    assert_eq!(distinct.len(), all.len(), "{all:?}");
-    assert!(distinct.last().is_some_and(|last| *last <= value(&server)));
 }
 
 // Shows: counter-tries

@@ -151,20 +151,6 @@ async fn a_loss_during_a_conversion_is_told_in_time() {
     told_in_time(true).await;
 }
 
-/// A reader that is inside takes no place of the queue, however it came to be one.
-// Shows: places
-#[tokio::test]
-async fn a_downgraded_reader_gives_its_place_up() {
-    let server = start();
-    let client = calm(&server).await;
-    let lock = lock(&client);
-    let writer = within("the write lock", lock.write_lock().lock()).await.unwrap();
-    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
-    let second = lock.read_lock().acquire(SOON).await;
-    assert!(second.is_ok(), "{}", second.unwrap_err());
-    drop(reader);
-}
-
 /// The revocation is requested, and the lock converted: the request stands.
 #[tokio::test]
 async fn a_request_that_came_before_a_conversion_is_not_missed() {

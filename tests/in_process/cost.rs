@@ -9,8 +9,8 @@ mod succession;
 use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, Waiter, assert_clean, calm, enqueue, granted, hold, mutex, session, start, start_empty,
-    timed_out, until,
+    DIRECTORY, assert_clean, calm, enqueue, granted, hold, mutex, session, start, start_empty, timed_out,
+    until,
 };
 use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{AcquireError, InterProcessMutex, TryLockError};
@@ -38,24 +38,6 @@ fn requests(server: &Server, id: i64) -> Vec<(Op, u64)> {
     let counted: u64 = made.iter().map(|(_, count)| count).sum();
     assert_eq!(counted, counters.total_requests_of(id), "some other request was made");
     made
-}
-
-// Shows: create-and-list
-#[tokio::test]
-async fn a_free_lock_costs_two_requests_and_its_release_one() {
-    let server = start();
-    let client = calm(&server).await;
-    let mutex = mutex(&client);
-    let id = session(&client);
-    for _ in 0..2 {
-        server.reset_counters();
-        let guard = within("the grant", mutex.acquire(SOON)).await.unwrap();
-        assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1)]);
-        assert_eq!(server.watches(), 0, "a lock without waiters is not watched");
-        guard.release().await.unwrap();
-        assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1), (Op::Delete, 1)]);
-    }
-    assert_eq!(server.counters().notifications(), 0);
 }
 
 // Shows: cleanup
@@ -117,51 +99,6 @@ async fn the_next_in_line_costs_four_requests_and_one_notification() {
     assert_eq!((server.counters().notifications(), server.watches()), (1, 0));
     guard.release().await.unwrap();
     assert_eq!(requests(&server, id).last(), Some(&(Op::Delete, 1)));
-}
-
-/// For those further behind it is the same: what they watched may have given up.
-#[tokio::test]
-async fn the_second_in_line_looks_once_more() {
-    let server = start();
-    let clients = [calm(&server).await, calm(&server).await, calm(&server).await];
-    let first = within("the grant", mutex(&clients[0]).lock()).await.unwrap();
-    let second = enqueue(&server, &clients[1]).await;
-    server.reset_counters();
-    let third = enqueue(&server, &clients[2]).await;
-    first.release().await.unwrap();
-    let second = granted(second.attempt).await;
-    let id = session(&clients[2]);
-    assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1), (Op::GetData, 1)]);
-    second.release().await.unwrap();
-    let third = granted(third.attempt).await;
-    assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 2), (Op::GetData, 1)]);
-    assert_eq!(server.watches(), 0);
-    third.release().await.unwrap();
-}
-
-// Shows: watch-one-node
-#[tokio::test]
-async fn a_release_wakes_exactly_one_of_five_waiters() {
-    let server = start();
-    let holder = calm(&server).await;
-    let mut held = hold(&holder).await;
-    let (mut clients, mut waiters) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
-        let client = calm(&server).await;
-        waiters.push(enqueue(&server, &client).await);
-        clients.push(client);
-    }
-    assert_eq!(server.watches(), 5);
-    for (served, Waiter { attempt, node }) in waiters.into_iter().enumerate() {
-        server.reset_counters();
-        held.release().await.unwrap();
-        held = granted(attempt).await;
-        assert_eq!(held.node(), node, "the oldest is served");
-        assert_eq!(server.counters().notifications(), 1);
-        assert_eq!(server.counters().notifications_of(session(&clients[served])), 1);
-        assert_eq!(server.watches(), 4 - served);
-    }
-    held.release().await.unwrap();
 }
 
 // Shows: try-lock, held-by

@@ -2,7 +2,6 @@
 //! process.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::error::Error;
 use std::time::Duration;
 
 use test_support::in_process::{
@@ -215,30 +214,6 @@ async fn a_lost_lock_is_not_handed_over() {
     clean(&server, &[&client]).await;
 }
 
-/// Those behind one that gives up go on waiting, for the one before it.
-// Shows: waiting-in-memory
-#[tokio::test]
-async fn a_waiter_in_the_middle_gives_up() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
-    let holder = within("the grant", lock(&a).lock()).await.unwrap();
-    let (leaves, left) = waits(&server, &a).await;
-    let (stays, _) = waits(&server, &a).await;
-    let (foreign, _) = waits(&server, &b).await;
-    let (gone, _) = waits(&server, &a).await;
-    leaves.abort();
-    until(&server, "the deletion", move |view| !view.exists(&left)).await;
-    gone.abort();
-    a.flush(SOON).await.unwrap();
-    assert!(!stays.is_finished());
-    holder.release().await.unwrap();
-    let guard = granted(stays).await;
-    assert!(!foreign.is_finished());
-    guard.release().await.unwrap();
-    granted(foreign).await.release().await.unwrap();
-    clean(&server, &[&a, &b]).await;
-}
-
 /// Two thousand arrive together: a handful of lists and no watch; each is served, in order, for one deletion.
 // Shows: shared-lists, fair-waiters
 #[tokio::test]
@@ -384,29 +359,4 @@ async fn a_place_outlives_its_session() {
     granted(other).await.release().await.unwrap();
     within("the grant", place.lock()).await.unwrap().release().await.unwrap();
     clean(&server, &[&a, &b]).await;
-}
-
-/// Waiters of an ended session start again together, and all are served.
-#[tokio::test]
-async fn waiters_survive_the_end_of_their_session() {
-    let server = start();
-    let client = calm(&server).await;
-    let lock = lock(&client);
-    let holder = within("the grant", lock.lock()).await.unwrap();
-    // Each lets go by itself: they queue again in no particular order.
-    let one = || {
-        let attempt = lock.lock();
-        tokio::spawn(
-            async move { attempt.await?.release().await.map_err(Box::<dyn Error + Send + Sync>::from) },
-        )
-    };
-    let waiting: Vec<_> = (0..50).map(|_| one()).collect();
-    until(&server, "all nodes", |view| view.children(DIRECTORY).len() == 51).await;
-    assert!(server.expire_session(session(&client)));
-    for served in waiting {
-        within("a grant and a release", served).await.unwrap().unwrap();
-    }
-    assert!(!holder.is_held());
-    drop(holder);
-    clean(&server, &[&client]).await;
 }

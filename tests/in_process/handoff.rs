@@ -113,42 +113,6 @@ async fn ten_thousand_tasks_have_one_node_at_a_time() {
     assert_clean(&server, "ten thousand").await;
 }
 
-/// After `max` holders the node goes to the back of the queue, also if nobody else is there.
-// Shows: hand-off
-#[tokio::test]
-async fn the_node_goes_to_the_back_of_the_queue_after_max_holders() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let lock = bounded(&client, 3, LONG);
-    let mut guard = within("the grant", lock.lock()).await.unwrap();
-    let mut ours = waiting(&lock, 5).into_iter();
-    let theirs = tokio::spawn(mutex(&other).lock());
-    until(&server, "the other's node", |view| view.children(DIRECTORY).len() == 2).await;
-    let node = guard.node();
-    for _ in 0..2 {
-        guard.release().await.unwrap();
-        guard = assert_ready!(ours.next().unwrap().poll()).unwrap();
-        assert_eq!(guard.node(), node);
-    }
-    let mut next = ours.next().unwrap();
-    drop(guard);
-    assert_pending!(next.poll());
-    let theirs = granted(theirs).await;
-    until(&server, "our next node", |view| view.children(DIRECTORY).len() == 2).await;
-    assert_pending!(next.poll());
-    assert!(!lock.is_acquired_in_this_process());
-    theirs.release().await.unwrap();
-    let guard = within("the grant", next).await.unwrap();
-    assert_ne!(guard.node(), node);
-    guard.release().await.unwrap();
-    let guard = assert_ready!(ours.next().unwrap().poll()).unwrap();
-    drop((guard, ours));
-    for client in [client, other] {
-        client.flush(SOON).await.unwrap();
-    }
-    assert_clean(&server, "max").await;
-}
-
 /// Another process waits for a greedy one no longer than the time that was set and the longest hold of a task.
 /// A busy machine makes each hold longer, and so fewer fit into that time.
 // Shows: hand-off
@@ -534,24 +498,6 @@ async fn other_locks_of_the_client_have_nodes_of_their_own() {
     assert_clean(&server, "others").await;
 }
 
-/// The end of the client is the end of every wait, also while a guard of it is kept.
-// Shows: hand-off
-#[tokio::test]
-async fn close_ends_all_waits() {
-    let server = start();
-    let client = calm(&server).await;
-    let lock = unbounded(&client);
-    let guard = within("the grant", lock.lock()).await.unwrap();
-    let line = waiting(&lock, 3);
-    client.close().await.unwrap();
-    for waits in line {
-        let error = within("the end", waits).await.unwrap_err();
-        assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
-    }
-    drop(guard);
-    assert_clean(&server, "closed").await;
-}
-
 /// Heartbeats ask for the node all the time, whoever holds it.
 // Shows: hand-off
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -614,25 +560,4 @@ async fn a_short_interruption_loses_nobody() {
     guard.release().await.unwrap();
     client.flush(SOON).await.unwrap();
     assert_clean(&server, "stall").await;
-}
-
-/// The first handle decides; a later one leaves the option open, or agrees.
-// Shows: hand-off
-#[tokio::test]
-async fn handles_agree_on_it() {
-    let server = start();
-    let client = calm(&server).await;
-    let ours = bounded(&client, 3, LONG);
-    let same = mutex(&client);
-    let guard = within("the grant", ours.lock()).await.unwrap();
-    let mut line = waiting(&same, 1);
-    drop(guard);
-    assert!(assert_ready!(line.pop().unwrap().poll()).is_ok());
-    let other = InterProcessMutex::builder(&client, DIRECTORY).hand_off(4, LONG).build().unwrap_err();
-    assert!(other.to_string().contains("hand_off"), "{other}");
-    for (max, time) in [(0, LONG), (1, Duration::ZERO)] {
-        let error =
-            InterProcessMutex::builder(&client, "/locks/bad").hand_off(max, time).build().unwrap_err();
-        assert!(error.to_string().contains("hand_off"), "{error}");
-    }
 }

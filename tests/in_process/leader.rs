@@ -2,7 +2,7 @@
 //! docs/protocol.md#leaders-work.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -618,29 +618,6 @@ async fn curator_653_a_list_from_before_the_own_node_was_deleted_makes_no_leader
     assert_eq!(queue(&server), [next.node().as_str()]);
 }
 
-/// CURATOR-696, -620: after a session's end a leader came back by its old node, which the servers deleted then,
-/// and it led beside the next one.
-// Shows: election
-#[tokio::test]
-async fn curator_696_a_leader_of_an_ended_session_joins_at_the_end() {
-    let server = start();
-    let ([client, _other], [first, second], leadership) = pair(&server).await;
-    for _ in 0..2 {
-        assert!(server.expire_session(session(&client)));
-        assert_eq!(within("the loss", leadership.lost()).await.reason(), LostReason::SessionExpired);
-        let next = leads(&second).await;
-        assert!(next.fencing_token() > leadership.fencing_token());
-        queued(&server, 2).await;
-        assert_eq!(queue(&server)[0], next.node());
-        assert!(!first.has_leadership() && second.has_leadership());
-    }
-    second.close().await.unwrap();
-    let again = leads(&first).await;
-    assert!(again.fencing_token() > leadership.fencing_token());
-    let owner = server.node(&again.node()).unwrap().ephemeral_owner;
-    assert_eq!(owner, session(&client));
-}
-
 /// CURATOR-724: a participant whose directory had vanished was stuck.
 #[tokio::test]
 async fn curator_724_an_election_whose_directory_vanishes_goes_on() {
@@ -707,34 +684,6 @@ async fn curator_671_a_participant_may_join_again_at_once() {
 }
 
 // A call of `lead`.
-
-#[tokio::test]
-async fn work_is_run_by_one_at_a_time_and_gives_the_leadership_back() {
-    let server = start();
-    let (inside, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
-    let mut leaders = tokio::task::JoinSet::new();
-    for number in 0..4 {
-        let client = connect(&server).await;
-        let (inside, done) = (Arc::clone(&inside), Arc::clone(&done));
-        leaders.spawn(async move {
-            for _ in 0..5 {
-                let work = async |term: FencingToken| {
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                    tokio::task::yield_now().await;
-                    done.lock().unwrap().push(term);
-                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
-                    number
-                };
-                assert_eq!(selector(&client).lead(work).await.unwrap(), number);
-            }
-        });
-    }
-    within("all terms", leaders.join_all()).await;
-    let terms = done.lock().unwrap().clone();
-    assert_eq!(terms.len(), 20);
-    assert!(terms.is_sorted_by(|a, b| a < b), "{terms:?}");
-    empty(&server).await;
-}
 
 /// The work of a lost term is dropped before another participant leads, and begun again in the next term.
 // Shows: leaders-work
@@ -806,26 +755,6 @@ async fn a_dropped_lead_drops_its_work_and_leaves() {
 }
 
 // Faults on the way to a leadership.
-
-#[tokio::test]
-async fn a_create_without_an_answer_leaves_one_node() {
-    let server = start();
-    for loss in [Loss::Close, Loss::Reset] {
-        for is_applied in [true, false] {
-            let client = connect(&server).await;
-            let create = Match::op(Op::Create).session(session(&client));
-            let fault =
-                if is_applied { server.drop_reply(create, loss) } else { server.drop_request(create, loss) };
-            let latch = latch(&client, "a");
-            let leadership = leads(&latch).await;
-            within("the loss", fault.wait_hit()).await;
-            assert_eq!(queue(&server), [leadership.node().as_str()], "{loss:?} {is_applied}");
-            latch.close().await.unwrap();
-            client.flush(SOON).await.unwrap();
-            empty(&server).await;
-        }
-    }
-}
 
 /// However long the servers are away, and whatever the retry policy says of a single call.
 // Shows: election

@@ -2,7 +2,6 @@
 //! time they wait, so that many run at once.
 
 mod atomic_long;
-mod cancellation;
 mod connect_errors;
 mod conversions;
 mod cost;

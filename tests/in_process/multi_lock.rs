@@ -1,15 +1,12 @@
 //! What a multi-lock does, against the in-process server: docs/protocol.md#multi-lock.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use test_support::in_process::{calm, connect_for, queue_at, session, start_empty, timed_out, until};
-use test_support::{Random, SOON, within};
-use tokio::task::JoinSet;
+use test_support::{SOON, within};
 use zookeeper_recipes::{
-    AcquireError, BuildError, Client, Contention, ErrorKind, InterProcessFairLock, InterProcessLock,
+    AcquireError, BuildError, Client, ErrorKind, InterProcessFairLock, InterProcessLock,
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, LockGuard, LockState, LostReason,
     MultiLockGuard, ReleaseError, TransactionError, TryLockError,
 };
@@ -35,50 +32,6 @@ fn assert_empty(server: &Server) {
     for path in [A, B, C] {
         assert_eq!(queue_at(server, path), [""; 0], "{path}");
     }
-}
-
-#[tokio::test]
-async fn all_members_are_held_in_the_order_given() {
-    let server = start_empty();
-    let client = calm(&server).await;
-    let guard = hold(&client, &[C, A, B]).await;
-    assert_eq!(guard.paths(), [C, A, B]);
-    let nodes = guard.nodes();
-    for (path, node) in [C, A, B].into_iter().zip(&nodes) {
-        assert_eq!(queue_at(&server, path), [node.as_str()]);
-    }
-    let created: Vec<i64> = nodes.iter().map(|node| server.node(node).unwrap().czxid).collect();
-    let tokens: Vec<i64> = guard.fencing_tokens().iter().map(|token| token.zxid()).collect();
-    assert_eq!(tokens, created);
-    assert_eq!(guard.state(), LockState::Held);
-    within("the release", guard.release()).await.unwrap();
-    assert_empty(&server);
-}
-
-// Shows: multi-lock
-#[tokio::test]
-async fn each_member_excludes_as_a_lock_of_its_kind() {
-    let server = start_empty();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let (fair, mutex) =
-        (InterProcessFairLock::new(&client, A).unwrap(), InterProcessMutex::new(&client, B).unwrap());
-    let prices = InterProcessReadWriteLock::new(&client, C).unwrap();
-    let multi = InterProcessMultiLock::new(&[&prices.read_lock(), &mutex, &fair]).unwrap();
-    let guard = within("all members", multi.lock()).await.unwrap();
-    assert!(multi.is_acquired_in_this_process() && mutex.is_acquired_in_this_process());
-    for path in [A, B] {
-        let busy = InterProcessMutex::new(&other, path).unwrap().try_lock().await.unwrap_err();
-        assert!(matches!(busy, TryLockError::WouldBlock { .. }), "{busy}");
-    }
-    let theirs = InterProcessReadWriteLock::new(&other, C).unwrap();
-    let reader = within("another reader", theirs.read_lock().lock()).await.unwrap();
-    let busy = theirs.write_lock().try_lock().await.unwrap_err();
-    assert!(matches!(busy, TryLockError::WouldBlock { .. }), "{busy}");
-    drop((guard, reader));
-    client.flush(SOON).await.unwrap();
-    other.flush(SOON).await.unwrap();
-    assert!(!multi.is_acquired_in_this_process());
-    assert_empty(&server);
 }
 
 // Shows: multi-lock
@@ -117,30 +70,6 @@ async fn members_that_cannot_be_held_together_are_refused() {
     assert_eq!(server.counters().total_requests(), 0, "it is decided here");
 }
 
-// Shows: multi-lock-try
-#[tokio::test]
-async fn one_that_is_not_free_in_time_is_named_and_the_others_are_released() {
-    let server = start_empty();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let held = hold_one(&other, B).await;
-    let multi = multi(&client, &[C, B, A]);
-    let error = timed_out(|time| multi.acquire(time)).await;
-    let AcquireError::TimedOut { path, timeout, waited, contention: Contention { first, .. }, .. } = &error
-    else {
-        panic!("{error}")
-    };
-    assert_eq!((path.as_str(), first.as_deref()), (B, Some(held.node().as_str())));
-    assert!(waited >= timeout, "{waited:?} of {timeout:?}");
-    client.flush(SOON).await.unwrap();
-    assert_eq!((queue_at(&server, A).len(), queue_at(&server, C).len()), (0, 0));
-    let error = within("the answer", multi.try_lock()).await.unwrap_err();
-    assert!(matches!(&error, TryLockError::WouldBlock { path, .. } if path == B), "{error}");
-    held.release().await.unwrap();
-    let guard = within("all members", multi.try_lock()).await.unwrap();
-    within("the release", guard.release()).await.unwrap();
-    assert_empty(&server);
-}
-
 /// Curator gives each member the whole time, and goes on after an error.
 // Shows: multi-lock
 #[tokio::test]
@@ -177,87 +106,6 @@ async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
         "it went on after the error"
     );
     assert_empty(&server);
-}
-
-/// P holds a and then asks for b; the multi-lock, which waits for a, must not be before it in b.
-// Shows: multi-lock
-#[tokio::test]
-async fn it_keeps_nothing_that_locks_nested_in_the_order_of_the_paths_wait_for() {
-    let server = start_empty();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let first = hold_one(&other, A).await;
-    let attempt = tokio::spawn(multi(&client, &[C, A, B]).lock());
-    let (node, id) = (first.node(), session(&client));
-    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
-    let second = hold_one(&other, B).await;
-    assert!(!attempt.is_finished());
-    within("the release", second.release()).await.unwrap();
-    within("the release", first.release()).await.unwrap();
-    let guard = within("all members", attempt).await.unwrap().unwrap();
-    within("the release", guard.release()).await.unwrap();
-}
-
-/// Multi-locks of any members in any order, and locks nested in the order of their paths, of several clients.
-// Shows: multi-lock
-#[tokio::test(flavor = "multi_thread")]
-async fn any_multi_locks_and_nested_locks_come_to_an_end_and_exclude_each_other() {
-    const PATHS: [&str; 5] = ["/multi/a", "/multi/b", "/multi/c", "/multi/d", "/multi/e"];
-    let server = start_empty();
-    let inside = Arc::new(Mutex::new(HashSet::new()));
-    let mut tasks = JoinSet::new();
-    let mut random = Random::new(7);
-    for _ in 0..3 {
-        let client = calm(&server).await;
-        for task in 0..6 {
-            let (client, inside) = (client.clone(), Arc::clone(&inside));
-            let mut random = Random::new(random.below(u64::MAX));
-            tasks.spawn(async move {
-                for _ in 0..8 {
-                    let mut paths: Vec<&str> =
-                        PATHS.iter().copied().filter(|_| random.below(2) == 0).collect();
-                    for index in (1..paths.len()).rev() {
-                        paths.swap(index, usize::try_from(random.below(index as u64 + 1)).unwrap());
-                    }
-                    let enter = || {
-                        let mut inside = inside.lock().unwrap();
-                        assert!(paths.iter().all(|path| inside.insert(*path)), "two inside: {paths:?}");
-                    };
-                    let leave = || {
-                        let mut inside = inside.lock().unwrap();
-                        assert!(paths.iter().all(|path| inside.remove(path)));
-                    };
-                    if task < 2 {
-                        let mut nested = paths.clone();
-                        nested.sort_unstable();
-                        let mut guards = Vec::new();
-                        for path in nested {
-                            guards.push(InterProcessMutex::new(&client, path).unwrap().lock().await.unwrap());
-                        }
-                        enter();
-                        tokio::task::yield_now().await;
-                        leave();
-                        drop(guards);
-                    } else if !paths.is_empty() {
-                        let guard = multi(&client, &paths).lock().await.unwrap();
-                        enter();
-                        tokio::task::yield_now().await;
-                        leave();
-                        guard.release().await.unwrap();
-                    }
-                }
-                client
-            });
-        }
-    }
-    let all = async {
-        while let Some(done) = tasks.join_next().await {
-            done.unwrap().flush(SOON).await.unwrap();
-        }
-    };
-    within("the end of all", all).await;
-    for path in PATHS {
-        assert_eq!(queue_at(&server, path), [""; 0], "{path}");
-    }
 }
 
 /// Its member has a node of its own, behind the one that the tasks of its client hand over.
@@ -327,19 +175,6 @@ async fn the_end_of_one_releases_all() {
     assert!(matches!(&error, ReleaseError::Lost(lost) if lost.path() == B), "{error}");
 }
 
-#[tokio::test]
-async fn a_transaction_commits_while_all_are_held() {
-    let server = start_empty();
-    server.create("/balances/17", "100").unwrap();
-    server.create("/balances/4", "100").unwrap();
-    let client = calm(&server).await;
-    let guard = hold(&client, &[A, B]).await;
-    let transfer = guard.transaction().set_data("/balances/17", "70", 0).set_data("/balances/4", "130", 0);
-    within("the commit", transfer.commit()).await.unwrap();
-    assert_eq!(server.node("/balances/4").unwrap().data, b"130");
-    guard.release().await.unwrap();
-}
-
 /// The checks of the members' nodes are part of the request, which a server answers by a closed connection if it
 /// is too large.
 // Shows: multi-lock-loss
@@ -360,40 +195,6 @@ async fn a_transaction_is_too_large_with_the_checks_of_all_members() {
 
 // Shows: multi-lock-loss
 #[tokio::test]
-async fn a_session_that_ends_loses_all_and_is_told_once() {
-    let server = start_empty();
-    let client = calm(&server).await;
-    let guard = hold(&client, &[A, B]).await;
-    assert!(server.expire_session(session(&client)));
-    let lost = within("the loss", guard.lost()).await;
-    assert_eq!(lost.reason(), LostReason::SessionExpired);
-    let next = hold(&client, &[B, A]).await;
-    assert!(!guard.is_held() && next.is_held());
-    assert!(within("the release", guard.release()).await.is_err());
-    assert!(next.is_held());
-    next.release().await.unwrap();
-}
-
-/// The last share releases, and only that one.
-#[tokio::test]
-async fn shares_are_of_all_members() {
-    let server = start_empty();
-    let client = calm(&server).await;
-    let guard = hold(&client, &[A, B]).await;
-    let share = guard.reenter().unwrap();
-    assert_eq!((share.hold_count(), share.nodes()), (2, guard.nodes()));
-    within("the release", guard.release()).await.unwrap();
-    assert_eq!((queue_at(&server, A).len(), queue_at(&server, B).len()), (1, 1));
-    assert!(share.is_held());
-    let (work, share) = within("the work", share.while_held_owned(async { 42 })).await.unwrap();
-    assert_eq!(work, 42);
-    drop(share);
-    client.flush(SOON).await.unwrap();
-    assert_empty(&server);
-}
-
-// Shows: multi-lock-loss
-#[tokio::test]
 async fn revocation_of_any_member_is_told() {
     let server = start_empty();
     let (client, other) = (calm(&server).await, calm(&server).await);
@@ -405,27 +206,6 @@ async fn revocation_of_any_member_is_told() {
         assert!(guard.is_held(), "it is the holder's decision");
         guard.release().await.unwrap();
     }
-}
-
-/// Curator releases all too, and throws the first error.
-// Shows: multi-lock-loss
-#[tokio::test]
-async fn a_release_that_is_refused_is_reported_and_the_others_are_released() {
-    let server = start_empty();
-    let client = calm(&server).await;
-    let guard = hold(&client, &[A, B, C]).await;
-    let nodes = guard.nodes();
-    let refused = Match::op(Op::Delete).path(nodes[1].as_str());
-    let fault = server.fail(refused.always(), ServerError::NoAuth.code());
-    let error = within("the release", guard.release()).await.unwrap_err();
-    assert!(matches!(&error, ReleaseError::Refused { .. }), "{error}");
-    assert_eq!((queue_at(&server, A).len(), queue_at(&server, C).len()), (0, 0));
-    // The refused one is in the way, of this client too, which says so and leaves nothing else.
-    let error = within("the answer", multi(&client, &[A, B, C]).lock()).await.unwrap_err();
-    assert!(matches!(&error, AcquireError::Orphaned { path, .. } if path == B), "{error}");
-    fault.remove();
-    client.flush(SOON).await.unwrap();
-    assert_empty(&server);
 }
 
 /// The timers are the client's: its caller may have none, and no runtime at all.

@@ -10,7 +10,7 @@ use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ConversionFailure, Dialect, ErrorKind, InterProcessFairLock,
-    InterProcessMutex, InterProcessReadWriteLock, LockState, LostReason, NodePath, TryLockError, WriteGuard,
+    InterProcessMutex, InterProcessReadWriteLock, LockState, LostReason, NodePath, WriteGuard,
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
@@ -109,56 +109,6 @@ async fn a_reader_whose_writer_gives_up_looks_for_the_one_before() {
     clean(&server, &[&a, &b]).await;
 }
 
-#[tokio::test]
-async fn try_lock_asks_for_its_own_kind_of_way() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
-    let reader = read(&a).await;
-    within("a second reader", lock(&b).read_lock().try_lock()).await.unwrap().release().await.unwrap();
-    let busy = within("an answer", lock(&b).write_lock().try_lock()).await.unwrap_err();
-    assert!(matches!(busy, TryLockError::WouldBlock { .. }), "{busy}");
-    reader.release().await.unwrap();
-    let writer = write(&a).await;
-    let busy = within("an answer", lock(&b).read_lock().try_lock()).await.unwrap_err();
-    assert!(matches!(busy, TryLockError::WouldBlock { .. }), "{busy}");
-    assert!(lock(&a).write_lock().is_acquired_in_this_process());
-    assert!(!lock(&a).read_lock().is_acquired_in_this_process());
-    assert!(!lock(&b).write_lock().is_acquired_in_this_process());
-    writer.release().await.unwrap();
-    clean(&server, &[&a, &b]).await;
-}
-
-#[tokio::test]
-async fn participants_are_of_one_kind_or_of_all() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let (one, two) = (read(&client).await, read(&other).await);
-    let writer = waits_for(&server, &client, &two.node(), lock(&client).write_lock().lock()).await;
-    let lock = lock(&client);
-    assert_eq!(lock.read_lock().participants().await.unwrap(), [one.node(), two.node()]);
-    assert_eq!(lock.write_lock().participants().await.unwrap(), std::slice::from_ref(&writer.node));
-    assert_eq!(lock.participants().await.unwrap(), [one.node(), two.node(), writer.node.clone()]);
-    drop((one, two));
-    writer.granted().await.release().await.unwrap();
-    clean(&server, &[&client, &other]).await;
-}
-
-/// The gate bounds the queue, not the readers that are inside.
-// Shows: places
-#[tokio::test]
-async fn more_readers_than_places_are_inside() {
-    let server = start();
-    let client = calm(&server).await;
-    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(1, SOON).build().unwrap();
-    let mut readers = Vec::new();
-    for _ in 0..10 {
-        readers.push(within("a reader", lock.read_lock().lock()).await.unwrap());
-    }
-    assert_eq!(view(&server), "R".repeat(10));
-    drop((readers, lock));
-    clean(&server, &[&client]).await;
-}
-
 /// A writer of the client waits already when the node of its readers is granted: none joins them after that.
 #[tokio::test]
 async fn no_reader_joins_ahead_of_a_writer_of_its_client() {
@@ -181,49 +131,6 @@ async fn no_reader_joins_ahead_of_a_writer_of_its_client() {
     within("the late reader", late.finished()).await.unwrap().release().await.unwrap();
     drop(lock);
     clean(&server, &[&client, &other]).await;
-}
-
-/// No queued writer comes in between, queued readers do, and the guard keeps its token.
-// Shows: downgrade
-#[tokio::test]
-async fn a_downgrade_keeps_the_place_and_the_token() {
-    let server = start();
-    let clients = [calm(&server).await, calm(&server).await];
-    let [a, b] = &clients;
-    let guard = write(a).await;
-    let (token, node) = (guard.fencing_token(), guard.node());
-    let writer = waits_for(&server, b, &node, lock(b).write_lock().lock()).await;
-    let mut lost = ByHand::new(guard.lost()).start();
-    let reader = within("the downgrade", guard.downgrade()).await.unwrap();
-    assert_eq!((numbers(reader.fencing_token()), reader.state()), (numbers(token), LockState::Held));
-    assert_eq!(reader.node()[node.len() - 10..], node[node.len() - 10..]);
-    assert_eq!(view(&server), "RW");
-    assert!(!server.exists(&node));
-    let (id, downgraded) = (session(b), reader.node());
-    until(&server, "the writer's new watch", move |view| view.watches_on(&downgraded) == [id]).await;
-    assert!(!writer.attempt.is_finished());
-    assert!(lock(a).read_lock().is_acquired_in_this_process());
-    assert!(!lock(a).write_lock().is_acquired_in_this_process());
-    assert!(lost.poll().is_pending());
-    reader.release().await.unwrap();
-    let next = writer.granted().await;
-    assert!(next.fencing_token() > token);
-    next.release().await.unwrap();
-    clean(&server, &[a, b]).await;
-}
-
-// Shows: downgrade
-#[tokio::test]
-async fn a_downgrade_lets_readers_in_that_wait() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
-    let guard = write(&a).await;
-    let reader = waits_for(&server, &b, &guard.node(), lock(&b).read_lock().lock()).await;
-    let downgraded = within("the downgrade", guard.downgrade()).await.unwrap();
-    let together = reader.granted().await;
-    assert!(downgraded.is_held() && together.is_held());
-    drop((downgraded, together));
-    clean(&server, &[&a, &b]).await;
 }
 
 /// Whatever is lost on the way, the outcome is found out, and there is one node.
@@ -584,33 +491,6 @@ async fn kazoos_names_are_used_when_asked_for() {
     let guard = within("the mutex", mutex.lock()).await.unwrap();
     assert!(guard.node().contains("__lock__"));
     guard.release().await.unwrap();
-}
-
-/// One node, and one look at the directory, for all that wait together in a session.
-#[tokio::test]
-async fn thirty_readers_behind_a_writer_cost_its_release_two_requests() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
-    let writer = write(&a).await;
-    let (node, id) = (writer.node(), session(&b));
-    let readers: Vec<_> = (0..30).map(|_| tokio::spawn(lock(&b).read_lock().lock())).collect();
-    until(&server, "their watch", {
-        let node = node.clone();
-        move |view| view.watches_on(&node) == [id]
-    })
-    .await;
-    assert_eq!(view(&server), "WR");
-    assert_eq!(server.counters().requests_of(id, Op::GetData), 1);
-    server.reset_counters();
-    writer.release().await.unwrap();
-    let mut guards = Vec::new();
-    for reader in readers {
-        guards.push(within("a grant", reader).await.unwrap().unwrap());
-    }
-    assert_eq!(server.counters().total_requests(), 2, "the deletion, and one list");
-    assert_eq!(server.counters().notifications(), 1);
-    drop(guards);
-    clean(&server, &[&a, &b]).await;
 }
 
 /// In kazoo's dialect a writer's node and a mutex's look alike. Where the two meet, one is refused.

@@ -5,19 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{calm, session, start_empty, timed_out, until};
+use test_support::in_process::{calm, start_empty, until};
 use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    AcquireError, BuildError, Client, Contention, ErrorKind, InterProcessSemaphore, LostReason, NodePath,
-    ReleaseError, SemaphorePermit, TransactionError, TryLockError,
+    AcquireError, BuildError, Client, Contention, ErrorKind, InterProcessSemaphore, LostReason, ReleaseError,
+    SemaphorePermit, TryLockError,
 };
 use zookeeper_test_server::Server;
 
 const PATH: &str = "/sem";
 const LOCKS: &str = "/sem/locks";
-const LEASES: &str = "/sem/leases";
-const LIMIT: &str = "/sem/permits";
 
 fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
     InterProcessSemaphore::new(client, PATH, permits).unwrap()
@@ -29,50 +27,6 @@ pub(crate) async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> Semap
 
 async fn nothing_queues(server: &Server) {
     until(server, "an empty queue", |view| view.children(LOCKS).is_empty()).await;
-}
-
-// Shows: permits-by-one-transaction, permit-tokens
-#[tokio::test]
-async fn so_many_permits_and_no_more() {
-    let server = start_empty();
-    let (one, two) = (calm(&server).await, calm(&server).await);
-    let (one, two) = (semaphore(&one, 3), semaphore(&two, 3));
-    let first = acquired(&one, 1).await;
-    let second = acquired(&two, 2).await;
-    assert_eq!((first.slots(), second.slots()), (vec![0], vec![1, 2]));
-    assert_eq!(one.available_permits().await.unwrap(), 0);
-    let error = timed_out(|timeout| two.acquire(timeout)).await;
-    let AcquireError::TimedOut { contention: Contention { ahead, first: Some(node), holder, .. }, .. } =
-        &error
-    else {
-        panic!("{error}")
-    };
-    assert_eq!((*ahead, node), (3, &first.nodes()[0]));
-    assert!(holder.is_some(), "this client holds two of them");
-    nothing_queues(&server).await;
-    first.release().await.unwrap();
-    let third = acquired(&two, 1).await;
-    assert_eq!(third.slot(), 0);
-    assert!(third.fencing_token() > second.fencing_token());
-    let nodes: Vec<NodePath> = second.nodes().into_iter().chain(third.nodes()).collect();
-    assert_eq!(one.participants().await.unwrap(), nodes);
-    drop((second, third));
-    until(&server, "no leases", |view| view.children(LEASES).is_empty()).await;
-}
-
-#[tokio::test]
-async fn a_returned_permit_goes_to_the_one_that_waits() {
-    let server = start_empty();
-    let (one, two) = (calm(&server).await, calm(&server).await);
-    let held = acquired(&semaphore(&one, 1), 1).await;
-    let waiter = tokio::spawn(semaphore(&two, 1).acquire(SOON));
-    let id = session(&two);
-    until(&server, "the watch", move |view| view.watches_on(LEASES) == [id]).await;
-    held.release().await.unwrap();
-    let permit = within("the permit", waiter).await.unwrap().unwrap();
-    assert_eq!((server.children(LOCKS).len(), server.children(LEASES).len()), (0, 1));
-    until(&server, "the end of all watches", |view| view.watches() == 0).await;
-    permit.release().await.unwrap();
 }
 
 /// A try gives up behind a head that takes more than 200 ms, which a busy machine may make of any: then it is made
@@ -109,58 +63,6 @@ async fn ten_tries_at_once_for_ten_permits_all_succeed() {
     );
 }
 
-// Shows: semaphore-limit
-#[tokio::test]
-async fn the_limit_for_everybody_counts_as_soon_as_it_is_set() {
-    let server = start_empty();
-    let (one, two) = (calm(&server).await, calm(&server).await);
-    let (one, two) = (semaphore(&one, 1), semaphore(&two, 1));
-    let held = acquired(&one, 1).await;
-    let waiter = tokio::spawn(two.acquire(SOON));
-    until(&server, "the watch", |view| view.watches_on(LIMIT).len() == 1).await;
-    one.set_limit(2).await.unwrap();
-    assert_eq!(server.node(LIMIT).unwrap().data, 2_i32.to_be_bytes());
-    let second = within("the permit", waiter).await.unwrap().unwrap();
-    assert_eq!((held.slot(), second.slot(), two.limit().await.unwrap()), (0, 1, 2));
-    one.set_limit(1).await.unwrap();
-    assert_eq!(two.available_permits().await.unwrap(), 0);
-    assert!(held.is_held() && second.is_held());
-    held.release().await.unwrap();
-    let error = one.try_acquire().await.unwrap_err();
-    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
-    second.release().await.unwrap();
-    acquired(&one, 1).await.release().await.unwrap();
-}
-
-// Shows: semaphore-limit
-#[tokio::test]
-async fn what_cannot_be_is_said() {
-    let server = start_empty();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let semaphore = semaphore(&client, 2);
-    for (permits, good) in [(0, false), (1, true), (10_000, true), (10_001, false)] {
-        assert_eq!(InterProcessSemaphore::new(&client, "/other", permits).is_ok(), good, "{permits}");
-    }
-    let error = InterProcessSemaphore::new(&client, PATH, 3).unwrap_err();
-    assert!(matches!(error, BuildError::LimitMismatch { ours: 3, theirs: 2, .. }), "{error}");
-    let error = semaphore.acquire_many(3, SOON).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TooManyPermits { asked: 3, limit: 2, .. }), "{error}");
-    let error = semaphore.acquire_many(0, SOON).await.unwrap_err();
-    assert!(matches!(error, AcquireError::ZeroPermits { .. }), "{error}");
-    let held = acquired(&semaphore, 1).await;
-    let error = InterProcessSemaphore::new(&other, PATH, 5).unwrap().acquire(SOON).await.unwrap_err();
-    let AcquireError::Request(error) = &error else { panic!("{error}") };
-    assert_eq!((error.kind(), error.node()), (ErrorKind::LimitMismatch, Some(&*held.nodes()[0])), "{error}");
-    assert!(
-        error.to_string().contains(" is 5 here, ") && error.to_string().contains(" limit of 2:"),
-        "{error}"
-    );
-    server.create(LIMIT, b"seven").unwrap();
-    let error = semaphore.acquire(SOON).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::InvalidLimit), "{error}");
-    nothing_queues(&server).await;
-}
-
 /// The limit is what counts first. Below it the error says how many one request has room for.
 // Shows: semaphore-limit
 #[tokio::test]
@@ -191,36 +93,6 @@ async fn permits_that_one_request_has_no_room_for_are_said_to_be_too_many() {
     assert!(matches!(error, AcquireError::TooManyAtOnce { .. }), "{error}");
 }
 
-#[tokio::test]
-async fn permits_are_divided_and_joined() {
-    let server = start_empty();
-    let (client, elsewhere) = (calm(&server).await, calm(&server).await);
-    let pool = semaphore(&client, 5);
-    let mut permit = acquired(&pool, 5).await;
-    assert!(permit.split(0).is_none() && permit.split(5).is_none() && permit.split(u32::MAX).is_none());
-    let two = permit.split(2).unwrap();
-    assert_eq!((permit.slots(), two.slots()), (vec![0, 1, 2], vec![3, 4]));
-    two.release().await.unwrap();
-    assert_eq!(pool.available_permits().await.unwrap(), 2);
-    assert!(permit.is_held(), "they are independent of each other");
-    let other = within("another", InterProcessSemaphore::new(&client, "/other", 1).unwrap().acquire(SOON))
-        .await
-        .unwrap();
-    let other = permit.merge(other).unwrap_err();
-    assert_eq!(other.path(), "/other");
-    let theirs = acquired(&semaphore(&elsewhere, 5), 1).await;
-    let theirs = permit.merge(theirs).unwrap_err();
-    let one = acquired(&pool, 1).await;
-    permit.merge(one).unwrap();
-    assert_eq!((permit.num_permits(), permit.slots(), permit.slot()), (4, vec![0, 1, 2, 4], 0));
-    assert_eq!(theirs.slots(), [3]);
-    let handle: InterProcessSemaphore = pool.clone();
-    drop(pool);
-    permit.release().await.unwrap();
-    assert_eq!(handle.available_permits().await.unwrap(), 4);
-    assert_eq!(format!("{handle:?}"), r#"InterProcessSemaphore("/sem")"#);
-}
-
 // Shows: permit-tokens
 #[tokio::test]
 async fn a_merged_permit_shows_the_lowest_token() {
@@ -236,21 +108,6 @@ async fn a_merged_permit_shows_the_lowest_token() {
     assert_eq!(newest.fencing_token(), newer, "each has its own again");
 }
 
-// Shows: permit-tokens
-#[tokio::test]
-async fn a_transaction_under_permits_commits_only_while_all_are_held() {
-    let server = start_empty();
-    server.create("/orders", "").unwrap();
-    let client = calm(&server).await;
-    let permit = acquired(&semaphore(&client, 3), 2).await;
-    permit.transaction().create("/orders/1", "").commit().await.unwrap();
-    server.delete(&permit.nodes()[1]).unwrap();
-    let error = permit.transaction().create("/orders/2", "").commit().await.unwrap_err();
-    assert!(matches!(error, TransactionError::Lost(_)), "{error}");
-    assert_eq!(server.children("/orders"), ["1"]);
-    assert!(!permit.is_held());
-}
-
 /// The limit of several semaphores, or of a count that exists already.
 #[tokio::test]
 async fn the_limit_may_be_stored_elsewhere() {
@@ -263,6 +120,8 @@ async fn the_limit_may_be_stored_elsewhere() {
     drop(within("two", one.acquire_many(2, SOON)).await.unwrap());
     two.set_limit(7).await.unwrap();
     assert_eq!((one.limit().await.unwrap(), two.available_permits().await.unwrap()), (7, 7));
+    assert_eq!(server.node("/counts/calls").unwrap().data, 7_i32.to_be_bytes());
+    assert!(!server.exists("/one/permits"));
     let error =
         InterProcessSemaphore::builder(&client, "/one", 1).shared_count("/other").build().unwrap_err();
     assert!(matches!(error, BuildError::ConflictingOptions { option: "shared_count", .. }), "{error}");
@@ -325,24 +184,4 @@ async fn permits_for_a_lease() {
     assert!(next.is_held() && next.lease_remaining().is_none());
     next.set_lease(Duration::from_secs(60)).unwrap();
     assert!(next.lease_remaining().unwrap() > Duration::from_secs(30));
-}
-
-/// No duration is a riddle: zero is a try, and the longest is no deadline.
-#[tokio::test]
-async fn timeouts_of_any_length() {
-    let server = start_empty();
-    let client = calm(&server).await;
-    let pool = semaphore(&client, 1);
-    let permit = within("a free one", pool.acquire(Duration::MAX)).await.unwrap();
-    for busy in [
-        within("busy", pool.acquire(Duration::ZERO)).await,
-        within("busy", pool.acquire_until(Instant::now())).await,
-    ] {
-        assert!(
-            matches!(busy, Err(AcquireError::TimedOut { contention: Contention { ahead: 1, .. }, .. })),
-            "{busy:?}"
-        );
-    }
-    permit.release().await.unwrap();
-    within("a free one", pool.acquire(Duration::ZERO)).await.unwrap().release().await.unwrap();
 }

@@ -11,8 +11,8 @@ use test_support::in_process::{
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
-    Client, ConnectionState, Contention, InterProcessMultiLock, InterProcessMutex, LockGuard, LockState,
-    LostReason, TryLockError,
+    Client, ConnectionState, Contention, ErrorKind, InterProcessMultiLock, InterProcessMutex, LockGuard,
+    LockState, LostReason, TryLockError,
 };
 use zookeeper_test_server::{Cut, Match, Op, Server};
 
@@ -474,7 +474,8 @@ async fn close_deletes_a_kept_node() {
     drop(other);
     client.close().await.unwrap();
     assert_eq!(queue(&server), [""; 0]);
-    assert!(within("the end", lock.lock()).await.is_err());
+    let error = within("the end", lock.lock()).await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
     assert_clean(&server, "closed").await;
     let client = calm(&server).await;
     let lock = sticky(&client);

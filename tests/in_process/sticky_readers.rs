@@ -488,11 +488,14 @@ async fn trouble_closes_the_node() {
     drop((one, next));
     // The end of the session.
     let one = within("the grant", lock.read_lock().lock()).await.unwrap();
+    let two = within("the grant", lock.read_lock().lock()).await.unwrap();
     server.expire_session(session(&client));
-    within("the loss", one.lost()).await;
+    within("the loss", async { tokio::join!(one.lost(), two.lost()) }).await;
     let next = within("the grant", lock.read_lock().lock()).await.unwrap();
     assert_ne!(next.node(), one.node());
-    drop((one, next));
+    drop((one, two));
+    assert!(next.is_held());
+    drop(next);
     // Another hand, which a transaction finds out.
     let one = within("the grant", lock.read_lock().lock()).await.unwrap();
     server.delete(&one.node()).unwrap();

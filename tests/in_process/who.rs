@@ -12,7 +12,7 @@ use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
     AcquireError, Client, ConnectError, Contender, Contention, ErrorKind, InterProcessMutex, LostReason,
-    RetryPolicy, TryLockError,
+    RetryPolicy,
 };
 use zookeeper_test_server::{CreateMode, LogKind, Loss, Match, Op, Server, ServerError};
 
@@ -497,29 +497,4 @@ async fn a_reader_behind_a_writer_that_waits_is_told_of_the_readers_inside() {
     assert_eq!(held_by(&error).node(), &inside.node());
     inside.release().await.unwrap();
     within("the writer", writer).await.unwrap().unwrap().release().await.unwrap();
-}
-
-// Shows: held-by
-#[tokio::test]
-async fn a_try_says_who_holds_the_lock_and_reads_it_once() {
-    let server = start();
-    let stock = connect_as(Client::builder().name("stock"), &server).await;
-    let client = calm(&server).await;
-    let lock = mutex(&client);
-    for round in 1..3 {
-        let guard = hold(&stock).await;
-        for _ in 0..5 {
-            let error = within("the answer", lock.try_lock()).await.unwrap_err();
-            let TryLockError::WouldBlock { contention: Contention { held_by: Some(holder), .. }, .. } =
-                &error
-            else {
-                panic!("{error}")
-            };
-            assert_eq!(holder.node(), &guard.node());
-            assert!(error.to_string().contains(": held by ") && error.to_string().contains("/stock, queued"));
-        }
-        let reads = server.counters().requests_of(session(&client), Op::GetData);
-        assert_eq!(reads, round, "one for each holder");
-        guard.release().await.unwrap();
-    }
 }

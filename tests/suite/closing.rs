@@ -7,14 +7,13 @@ use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, DrainError, ErrorKind, Holding, InterProcessFairLock,
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, LostReason,
-    ReleaseError, TryLockError,
+    TryLockError,
 };
 
-use crate::harness::{BRIEFLY, Behaviour, Env, LATE, behaviours};
+use crate::harness::{BRIEFLY, Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        it_ends_guards_waiters_and_nodes.curator("testClientClose").on_an_ensemble_too(),
         whatever_is_called_later_says_so,
         it_ends_those_who_wait_in_memory,
         twice_answers_the_same,
@@ -25,40 +24,10 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_drain_waits_for_no_lock_that_is_lost,
         a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest,
         it_goes_on_when_it_is_not_waited_for,
-        without_a_server_it_ends_with_the_session,
         dropping_the_last_handle_ends_the_session.on_an_ensemble_too(),
         a_mutex_alone_keeps_the_session,
         a_waiter_alone_keeps_the_session,
     ]
-}
-
-async fn it_ends_guards_waiters_and_nodes(env: &Env) {
-    let (client, theirs) = (env.client().await, env.client().await);
-    let (free, busy) = (env.path("free"), env.path("busy"));
-    let others = InterProcessMutex::new(&theirs, &busy).unwrap().lock().await.unwrap();
-    let guard = InterProcessMutex::new(&client, &free).unwrap().lock().await.unwrap();
-    let waiter = tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock());
-    let timed =
-        tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().acquire(Duration::from_secs(60)));
-    env.wait_count(&busy, 2).await;
-    let session = client.session_id().unwrap();
-    client.close().await.unwrap();
-    // By now all of it is over, here and at the servers.
-    assert!(!guard.is_held());
-    assert_eq!(guard.lost().await.reason(), LostReason::Closed);
-    assert_eq!((env.children(&free).await, env.children(&busy).await.len()), (Vec::new(), 1));
-    for waiter in [waiter, timed] {
-        let error = within("its end", waiter).await.unwrap().unwrap_err();
-        assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error:?}");
-        assert_eq!(error.path(), busy);
-        assert!(!error.is_retryable());
-    }
-    match guard.release().await.unwrap_err() {
-        ReleaseError::Lost(lost) => assert_eq!(lost.reason(), LostReason::Closed),
-        other => panic!("{other:?}"),
-    }
-    env.wait_session_gone(session).await;
-    assert!(others.is_held());
 }
 
 async fn whatever_is_called_later_says_so(env: &Env) {
@@ -86,6 +55,7 @@ async fn whatever_is_called_later_says_so(env: &Env) {
     assert_eq!(client.state(), ConnectionState::Closed);
 }
 
+// Shows: hand-off
 async fn it_ends_those_who_wait_in_memory(env: &Env) {
     let client = env.client().await;
     let mutex = InterProcessMutex::builder(&client, env.lock_path()).build().unwrap();
@@ -103,6 +73,7 @@ async fn it_ends_those_who_wait_in_memory(env: &Env) {
         assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error:?}");
     }
     drop(guard);
+    env.wait_count(&env.lock_path(), 0).await;
 }
 
 async fn twice_answers_the_same(env: &Env) {
@@ -281,23 +252,6 @@ async fn it_goes_on_when_it_is_not_waited_for(env: &Env) {
     env.wait_session_gone(session).await;
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
     client.close().await.unwrap();
-}
-
-// Shows: close-confirmed
-async fn without_a_server_it_ends_with_the_session(env: &Env) {
-    let (client, link) = env.linked(env.builder()).await;
-    let path = env.lock_path();
-    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
-    link.cut();
-    let start = Instant::now();
-    let error = within("an answer", client.close()).await.unwrap_err();
-    assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error:?}");
-    assert!(start.elapsed() < LATE, "{:?}", start.elapsed());
-    assert_eq!(guard.lost().await.reason(), LostReason::Closed);
-    // The same again, at once.
-    let error = client.close().await.unwrap_err();
-    assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error:?}");
-    env.wait_count(&path, 0).await;
 }
 
 // Shows: session-lifetime

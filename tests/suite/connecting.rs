@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
-use test_support::{SOON, block_on, within};
+use test_support::{SOON, within};
 use zookeeper_recipes::{Client, ConnectError, ConnectionState, ErrorKind, InterProcessMutex};
 
 use crate::harness::{BRIEFLY, Behaviour, Env, LATE, SESSION_LIMITS, behaviours};
@@ -24,9 +24,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         the_servers_have_the_last_word_on_the_session_timeout.on_an_ensemble_too(),
         a_client_knows_its_session,
         connected_means_connected,
-        has_its_own_time_however_short_the_session_s.once(),
         clones_share_everything,
-        no_runtime_is_needed,
     ]
 }
 
@@ -84,6 +82,9 @@ async fn unusable_connect_strings_are_refused_at_once(env: &Env) {
         ",",
         "127.0.0.1:2181,",
         "127.0.0.1:2181,,127.0.0.1:2182",
+        "127.0.0.1:2181/ns,127.0.0.1:2182",
+        #[cfg(not(feature = "tls"))]
+        "tcp+tls://127.0.0.1:2181",
         "/shop",
         "127.0.0.1:port",
         "127.0.0.1:70000",
@@ -216,18 +217,6 @@ async fn a_client_knows_its_session(env: &Env) {
     env.wait_session_gone(session).await;
 }
 
-async fn has_its_own_time_however_short_the_session_s(env: &Env) {
-    env.server().refuse_connections(true);
-    let servers = env.connect_string();
-    let builder = env.builder().session_timeout(Duration::from_millis(100)).connect_timeout(SOON);
-    let mut connecting = Box::pin(builder.connect(&servers));
-    // Five times the session's, which has to pass.
-    let early = tokio::time::timeout(Duration::from_millis(500), &mut connecting).await;
-    assert!(early.is_err(), "it has given up: {early:?}");
-    env.server().refuse_connections(false);
-    within("a session", connecting).await.unwrap();
-}
-
 async fn connected_means_connected(env: &Env) {
     for _ in 0..20 {
         let client = env.builder().connect(&env.connect_string()).await.unwrap();
@@ -246,30 +235,4 @@ async fn clones_share_everything(env: &Env) {
     assert!(guard.is_held());
     clone.close().await.unwrap();
     assert!(!guard.is_held());
-}
-
-async fn no_runtime_is_needed(env: &Env) {
-    let (builder, servers) = (env.builder(), env.connect_string());
-    let (path, data) = (env.lock_path(), env.path("data"));
-    let elsewhere = std::thread::spawn(move || {
-        assert!(tokio::runtime::Handle::try_current().is_err());
-        block_on(async move {
-            let client = builder.connect(&servers).await.unwrap();
-            let mutex = InterProcessMutex::new(&client, &path).unwrap();
-            let guard = mutex.acquire(SOON).await.unwrap();
-            assert!(mutex.acquire(BRIEFLY).await.is_err() && mutex.try_lock().await.is_err());
-            assert!(mutex.acquire_until(Instant::now() + BRIEFLY).await.is_err());
-            // Those that came too late are deleted in the background.
-            client.flush(SOON).await.unwrap();
-            assert_eq!(mutex.participants().await.unwrap(), [guard.node()]);
-            assert_eq!(guard.while_held(async { 42 }).await.unwrap(), 42);
-            guard.transaction().create(&data, b"").delete(&data, None).commit().await.unwrap();
-            guard.release().await.unwrap();
-            drop(mutex.lock().await.unwrap());
-            client.flush(SOON).await.unwrap();
-            client.close().await.unwrap();
-        });
-    });
-    tokio::task::spawn_blocking(move || elsewhere.join().unwrap()).await.unwrap();
-    assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use test_support::within;
 use zookeeper_client as zk;
-use zookeeper_recipes::{AcquireError, ErrorKind, InterProcessMutex, RetryPolicy, TryLockError};
+use zookeeper_recipes::{AcquireError, ErrorKind, TryLockError};
 
-use crate::harness::{Behaviour, Env, Need, behaviours};
+use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -17,16 +17,14 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_queue_of_a_read_write_lock_is_refused,
         another_recipe_that_comes_while_we_wait_ends_no_wait,
         used_up_sequence_numbers_are_refused,
-        the_last_sequence_number_still_locks.needs(Need::SetSequence),
-        a_contender_that_is_deleted_again_and_again_gives_up
-            .curator("testNodeDeletedCleanlyWithFaults")
-            .needs(Need::CountRequests),
     ]
 }
 
+// Shows: contenders
 async fn nodes_of_no_recipe_neither_block_nor_are_touched(env: &Env) {
     let path = env.lock_path();
-    let strays = ["0", "lock-", "lock-1", "lock-00000000x1", "zzz", "_c_x-lease-0000000001"];
+    let strays =
+        ["0", "0000000000", "lock-", "lock-1", "lock-00000000x1", "zzz", "_c_x-lease-0000000001", "库存"];
     for stray in strays {
         env.create(&format!("{path}/{stray}"), zk::CreateMode::Persistent).await;
     }
@@ -42,6 +40,7 @@ async fn nodes_of_no_recipe_neither_block_nor_are_touched(env: &Env) {
     assert_eq!(env.children(&path).await, left);
 }
 
+// Shows: contenders
 async fn curator_s_go_s_and_bare_names_are_queued_behind(env: &Env) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
@@ -49,6 +48,7 @@ async fn curator_s_go_s_and_bare_names_are_queued_behind(env: &Env) {
         "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-",
         "_c_0123456789abcdef0123456789abcdef-lock-",
         "lock-",
+        "锁-lock-",
     ] {
         let node = env.create(&format!("{path}/{prefix}"), zk::CreateMode::EphemeralSequential).await;
         assert_eq!(mutex.participants().await.unwrap(), [&*node]);
@@ -112,11 +112,13 @@ async fn a_queue_of_kazoo_s_is_refused(env: &Env) {
     check_refused(env, "0123456789abcdef0123456789abcdef__lock__").await;
 }
 
+// Shows: mixed-recipes
 async fn a_queue_of_a_read_write_lock_is_refused(env: &Env) {
     check_refused(env, "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__READ__").await;
     check_refused(env, "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__WRIT__").await;
 }
 
+// Shows: mixed-recipes
 async fn another_recipe_that_comes_while_we_wait_ends_no_wait(env: &Env) {
     let path = env.lock_path();
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
@@ -160,51 +162,4 @@ async fn used_up_sequence_numbers_are_refused(env: &Env) {
     env.delete(&node).await;
     env.delete(&path).await;
     within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
-}
-
-// Shows: sequence-order
-async fn the_last_sequence_number_still_locks(env: &Env) {
-    let path = env.lock_path();
-    let (ours, theirs) = (env.mutex().await, env.mutex().await);
-    ours.lock().await.unwrap().release().await.unwrap();
-    env.server().set_next_sequence(&path, i32::MAX).unwrap();
-    let guard = ours.lock().await.unwrap();
-    assert!(guard.node().ends_with("-lock-2147483647"), "{}", guard.node());
-    // To a Java peer the next one would be first, and in beside us.
-    let error = within("an answer", theirs.lock()).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::SequenceExhausted), "{error:?}");
-    env.wait_count(&path, 1).await;
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-}
-
-async fn a_contender_that_is_deleted_again_and_again_gives_up(env: &Env) {
-    let path = env.lock_path();
-    let ours = env.mutex().await;
-    let policy = RetryPolicy::n_times(3, Duration::from_millis(1));
-    let theirs = env.connect(env.builder().retry_policy(policy)).await;
-    let mutex = InterProcessMutex::new(&theirs, &path).unwrap();
-    let guard = ours.lock().await.unwrap();
-    let holder = guard.node();
-    let mut attempt = tokio::spawn(mutex.lock());
-    let deleting = async {
-        loop {
-            let waits = env.wait_children(&path, "a waiter", |now| now.len() == 2);
-            let name = waits.await.into_iter().find(|name| !holder.ends_with(name)).unwrap();
-            // It looks again when the one that it watches changes; that this one does, it sees only then.
-            env.wait_watchers(&holder, 1).await;
-            env.delete(&format!("{path}/{name}")).await;
-            env.server().set_data(&holder, "look").unwrap();
-        }
-    };
-    let answer = tokio::select! {
-        answer = within("an answer", &mut attempt) => answer.unwrap(),
-        () = deleting => unreachable!(),
-    };
-    match answer.unwrap_err() {
-        error @ AcquireError::NodeDeleted { times: 4, .. } => assert!(error.is_retryable()),
-        other => panic!("{other:?}"),
-    }
-    env.wait_count(&path, 1).await;
-    drop(guard);
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use test_support::within;
 use tokio::task::JoinSet;
-use zookeeper_client as zk;
 use zookeeper_recipes::{AtomicLongError, Client, DistributedAtomicLong};
 
 use crate::harness::{Behaviour, Env, NO_CONTAINERS, NO_EXPIRY, Need, behaviours};
@@ -19,7 +18,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
         numbers_go_on_over_a_restart.needs(Need::OwnServers),
         a_counter_is_not_swept_away.needs(Need::OwnServers).not_on_keeper(NO_CONTAINERS),
         the_node_is_curators,
-        what_is_no_counter_is_refused,
         one_comparison_of_many_succeeds,
         one_initialization_of_many_succeeds,
     ]
@@ -168,20 +166,6 @@ async fn the_node_is_curators(env: &Env) {
     assert_eq!(within("the sum", counter.add(1)).await.unwrap(), 257);
     env.delete(&path).await;
     assert_eq!(within("the sum", counter.add(1)).await.unwrap(), 1, "a missing counter is 0");
-}
-
-async fn what_is_no_counter_is_refused(env: &Env) {
-    let client = env.client().await;
-    let path = env.create(&env.path("no-counter"), zk::CreateMode::Persistent).await;
-    env.outsider().await.set_data(&path, b"foo", None).await.unwrap();
-    let counter = DistributedAtomicLong::new(&client, &path).unwrap();
-    let error = within("the refusal", counter.increment()).await.unwrap_err();
-    assert!(matches!(error, AtomicLongError::NotACounter { bytes: 3, .. }), "{error}");
-    // The directory of another.
-    let counter = DistributedAtomicLong::new(&client, path.rsplit_once('/').unwrap().0).unwrap();
-    let error = within("the refusal", counter.increment()).await.unwrap_err();
-    assert!(matches!(error, AtomicLongError::NotPersistent { .. }), "{error}");
-    assert_eq!(env.stat(&path).await.unwrap().version, 1);
 }
 
 async fn one_comparison_of_many_succeeds(env: &Env) {

@@ -94,6 +94,7 @@ async fn one_deleted_between_two_locks_is_made_again(env: &Env) {
     }
 }
 
+// Shows: directories
 async fn one_deleted_as_soon_as_it_is_made_is_made_again(env: &Env) {
     let mutex = env.mutex().await;
     let path = env.create(&env.lock_path(), zk::CreateMode::Persistent).await;

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use test_support::within;
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{Client, LeaderLatch, LeaderSelector, Leadership, LostReason};
 
@@ -14,8 +13,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
         one_selector_leads_at_a_time.whatever_breaks().on_an_ensemble_too(),
         one_latch_leads_at_a_time.whatever_breaks().on_an_ensemble_too(),
         the_next_latch_leads_when_the_leaders_session_ends.on_an_ensemble_too(),
-        the_next_selector_leads_when_the_leaders_session_ends.on_an_ensemble_too(),
-        participants_know_each_other,
     ]
 }
 
@@ -90,59 +87,9 @@ async fn the_next_latch_leads_when_the_leaders_session_ends(env: &Env) {
     within("the close", second.close()).await.unwrap();
     let again = leads(&first).await;
     assert!(again.fencing_token() > next.fencing_token());
+    let owner = env.stat(&again.node()).await.unwrap().ephemeral_owner;
+    assert_eq!(Some(owner), client.session_id());
     assert_eq!(within("the end", next.lost()).await.reason(), LostReason::GivenUp);
     within("the close", first.close()).await.unwrap();
     env.wait_count(&env.lock_path(), 0).await;
-}
-
-async fn the_next_selector_leads_when_the_leaders_session_ends(env: &Env) {
-    let (client, link) = env.linked(env.builder()).await;
-    let section = Arc::new(Mutex::new(Vec::new()));
-    let begun = Arc::clone(&section);
-    let started = Arc::new(Notify::new());
-    let starting = Arc::clone(&started);
-    let first = LeaderSelector::new(&client, env.lock_path()).unwrap();
-    let work = first.lead(move |term| {
-        let is_first = {
-            let mut begun = begun.lock().unwrap();
-            begun.push(term);
-            begun.len() == 1
-        };
-        starting.notify_one();
-        async move {
-            if is_first {
-                std::future::pending::<()>().await;
-            }
-            term
-        }
-    });
-    let leading = tokio::spawn(work);
-    within("the first term", started.notified()).await;
-    let second = LeaderSelector::new(&env.client().await, env.lock_path()).unwrap();
-    let next = tokio::spawn(second.lead(async |term| term));
-    env.wait_count(&env.lock_path(), 2).await;
-    env.expire(&client, &link).await;
-    let next = within("the next leader", next).await.unwrap().unwrap();
-    let again = within("its next term", leading).await.unwrap().unwrap();
-    let terms = section.lock().unwrap().clone();
-    assert!(terms[0] < next && next < again && terms[1..] == [again], "{terms:?} {next}");
-    env.wait_count(&env.lock_path(), 0).await;
-}
-
-async fn participants_know_each_other(env: &Env) {
-    let (first, second) = (latch(&env.client().await, env, "first"), env.client().await);
-    leads(&first).await;
-    let second = latch(&second, env, "second");
-    env.wait_count(&env.lock_path(), 2).await;
-    for (latch, ours) in [(&first, "first"), (&second, "second")] {
-        let participants = latch.participants().await.unwrap();
-        assert_eq!(participants.iter().map(|one| one.id()).collect::<Vec<_>>(), ["first", "second"]);
-        assert!(participants.iter().all(|one| one.is_ours() == (one.id() == ours)));
-        assert_eq!(participants.iter().map(|one| one.is_leader()).collect::<Vec<_>>(), [true, false]);
-        assert_eq!(latch.leader().await.unwrap().unwrap().id(), "first");
-    }
-    within("the close", second.close()).await.unwrap();
-    within("the close", first.close()).await.unwrap();
-    env.wait_count(&env.lock_path(), 0).await;
-    assert_eq!(first.leader().await.unwrap(), None);
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use test_support::within;
 use tokio::task::JoinSet;
-use zookeeper_recipes::{OnceOutcome, once};
+use zookeeper_recipes::{OnceError, OnceOutcome, once};
 
 use crate::harness::{Behaviour, Env, behaviours};
 
@@ -44,6 +44,7 @@ async fn one_of_many_runs_each(env: &Env) {
     }
 }
 
+// Shows: once-record
 async fn one_that_dies_is_followed(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let path = env.path("job");
@@ -63,6 +64,7 @@ async fn one_that_dies_is_followed(env: &Env) {
     let following =
         tokio::spawn(async move { once(&other, &path, "a").run(|_| async { Ok::<_, String>(7) }).await });
     env.expire(&client, &link).await;
-    assert!(within("the loss", dying).await.unwrap().unwrap_err().is_retryable());
+    let lost = within("the loss", dying).await.unwrap().unwrap_err();
+    assert!(matches!(lost, OnceError::Lost(_)) && lost.is_retryable(), "{lost}");
     assert_eq!(within("the second run", following).await.unwrap().unwrap(), OnceOutcome::Ran(7));
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! cargo test --test suite                        all of it
 //! cargo test --test suite in-process::           one back-end
-//! cargo test --test suite cancelling::           one group of behaviours
+//! cargo test --test suite timeouts::             one group of behaviours
 //! SUITE_SEED=7 cargo test --test suite faults    with the random numbers of an earlier run
 //! ```
 //!
@@ -13,7 +13,6 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod acls;
-mod cancelling;
 mod closing;
 mod connecting;
 mod contenders;
@@ -51,7 +50,6 @@ fn main() {
     registry.add("members", &members::all());
     registry.add("multi_locks", &multi_locks::all());
     registry.add("tokens", &tokens::all());
-    registry.add("cancelling", &cancelling::all());
     registry.add("directories", &directories::all());
     registry.add("replaced_directories", &replaced_directories::all());
     registry.add("contenders", &contenders::all());

@@ -1,16 +1,15 @@
 //! Several locks as one: all of them, or none.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    AcquireError, Client, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, LostReason, MultiLockGuard, ReleaseError, TransactionError, TryLockError,
+    Client, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
+    TransactionError, TryLockError,
 };
 
-use crate::harness::{BRIEFLY, Behaviour, CriticalSection, Env, NO_EXPIRY, behaviours};
+use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -19,11 +18,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         members_of_any_kind_exclude_their_rivals,
         multi_locks_in_any_order_come_to_an_end.whatever_breaks().on_an_ensemble_too(),
         nested_locks_in_the_order_of_the_paths_come_to_an_end.whatever_breaks(),
-        one_deadline_covers_all_members.on_an_ensemble_too(),
         a_busy_member_leaves_nothing_in_the_others.on_an_ensemble_too(),
-        a_cancelled_call_leaves_nothing.whatever_breaks(),
-        the_loss_of_one_is_the_loss_of_all,
-        a_session_that_ends_loses_all.not_on_keeper(NO_EXPIRY),
         a_transaction_checks_every_member.on_an_ensemble_too(),
         many_members_are_acquired,
     ]
@@ -82,6 +77,7 @@ async fn tokens_are_the_zxids_of_the_nodes(env: &Env) {
     }
 }
 
+// Shows: multi-lock
 async fn members_of_any_kind_exclude_their_rivals(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
     let [b, c, a] = paths(env);
@@ -89,6 +85,7 @@ async fn members_of_any_kind_exclude_their_rivals(env: &Env) {
     let pair = InterProcessReadWriteLock::new(&ours, &c).unwrap();
     let all = InterProcessMultiLock::new(&[&fair, &pair.read_lock(), &mutex(&ours, &a)]).unwrap();
     let guard = within("free locks", all.lock()).await.unwrap();
+    assert!(mutex(&ours, &a).is_acquired_in_this_process());
     for path in [&a, &b] {
         let refused = mutex(&theirs, path).try_lock().await.unwrap_err();
         assert!(matches!(refused, TryLockError::WouldBlock { .. }), "{refused}");
@@ -103,6 +100,7 @@ async fn members_of_any_kind_exclude_their_rivals(env: &Env) {
 }
 
 /// Each pair of three members in both orders, by several clients.
+// Shows: multi-lock
 async fn multi_locks_in_any_order_come_to_an_end(env: &Env) {
     visit(env, false).await;
 }
@@ -157,48 +155,15 @@ async fn visit(env: &Env, nested: bool) {
     assert_free(env).await;
 }
 
-/// Curator gives each member the whole timeout.
-/// The first is free again when half of the time is over, the second is not. Where a busy machine was late, it is done
-/// again with twice the time.
-async fn one_deadline_covers_all_members(env: &Env) {
-    let (ours, theirs) = (env.client().await, env.client().await);
-    let mut time = Duration::from_secs(3);
-    loop {
-        let mut held = Vec::new();
-        for path in paths(env) {
-            held.push(within("a free lock", mutex(&theirs, &path).lock()).await.unwrap());
-        }
-        let started = Instant::now();
-        let attempt = tokio::spawn(multi(env, &ours).acquire(time));
-        env.wait_watchers(&held[2].node(), 1).await;
-        // A deadline is what is tested.
-        tokio::time::sleep_until((started + time / 2).into()).await;
-        held.pop().unwrap().release().await.unwrap();
-        let error = within("the deadline", attempt).await.unwrap().unwrap_err();
-        let took = started.elapsed();
-        let AcquireError::TimedOut { path, waited, .. } = &error else { panic!("{error}") };
-        assert!(*waited >= time, "{waited:?}");
-        drop(held);
-        for client in [&ours, &theirs] {
-            client.flush(SOON).await.unwrap();
-        }
-        assert_free(env).await;
-        // With a deadline of its own the second would have taken longer.
-        if *path == paths(env)[0] && took < time + time / 2 {
-            break;
-        }
-        assert!(time < Duration::from_secs(10), "{took:?} of {time:?} until {error}");
-        time *= 2;
-    }
-}
-
+// Shows: multi-lock-try, multi-lock
 async fn a_busy_member_leaves_nothing_in_the_others(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
     let [b, c, a] = paths(env);
     let held = within("a free lock", mutex(&theirs, &b).lock()).await.unwrap();
     let multi = multi(env, &ours);
     let error = within("the answer", multi.try_lock()).await.unwrap_err();
-    assert!(matches!(&error, TryLockError::WouldBlock { path, .. } if *path == b), "{error}");
+    let TryLockError::WouldBlock { path, contention, .. } = &error else { panic!("{error}") };
+    assert_eq!((path, contention.first.as_ref()), (&b, Some(&held.node())), "{error}");
     assert_eq!((env.children(&a).await.len(), env.children(&c).await.len()), (0, 0));
     let waiter = tokio::spawn(multi.lock());
     env.wait_watchers(&held.node(), 1).await;
@@ -208,50 +173,6 @@ async fn a_busy_member_leaves_nothing_in_the_others(env: &Env) {
     within("a lock behind it", mutex(&theirs, &c).lock()).await.unwrap().release().await.unwrap();
     held.release().await.unwrap();
     within("all members", waiter).await.unwrap().unwrap().release().await.unwrap();
-    assert_free(env).await;
-}
-
-async fn a_cancelled_call_leaves_nothing(env: &Env) {
-    let (ours, theirs) = (env.client().await, env.client().await);
-    for busy in paths(env) {
-        let held = within("a free lock", mutex(&theirs, &busy).lock()).await.unwrap();
-        let multi = multi(env, &ours);
-        assert!(tokio::time::timeout(BRIEFLY, multi.lock()).await.is_err());
-        within("the end of the clean-up", ours.flush(SOON)).await.unwrap();
-        for path in paths(env).iter().filter(|path| **path != busy) {
-            env.wait_count(path, 0).await;
-        }
-        within("the release", held.release()).await.unwrap();
-    }
-    theirs.flush(SOON).await.unwrap();
-    assert_free(env).await;
-}
-
-async fn the_loss_of_one_is_the_loss_of_all(env: &Env) {
-    let builder = env.builder().session_timeout(Duration::from_secs(12));
-    let multi = multi(env, &env.connect(builder).await);
-    let guard = within("free locks", multi.lock()).await.unwrap();
-    env.delete(&guard.nodes()[1]).await;
-    let lost = within("the loss", guard.lost()).await;
-    assert_eq!((lost.path(), lost.reason()), (&*paths(env)[1], LostReason::NodeDeleted));
-    assert!(!guard.is_held());
-    let error = within("the release", guard.release()).await.unwrap_err();
-    assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
-    assert_free(env).await;
-}
-
-async fn a_session_that_ends_loses_all(env: &Env) {
-    let (client, link) = env.linked(env.builder()).await;
-    let multi = multi(env, &client);
-    let guard: MultiLockGuard = within("free locks", multi.lock()).await.unwrap();
-    let session = client.session_id();
-    env.expire(&client, &link).await;
-    let lost = within("the loss", guard.lost()).await;
-    assert!(env.is_loss(lost.reason()), "{lost}");
-    let next = within("the next grant", multi.lock()).await.unwrap();
-    assert!(!guard.is_held() && next.is_held() && client.session_id() != session);
-    drop(guard);
-    next.release().await.unwrap();
     assert_free(env).await;
 }
 

@@ -2,16 +2,14 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use test_support::in_process::Barrier;
 use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, ErrorKind, InterProcessMutex, ReleaseError, RetryPolicy,
-};
+use zookeeper_recipes::{AcquireError, Client, ConnectionState, ErrorKind, InterProcessMutex, RetryPolicy};
 
-use crate::harness::{Behaviour, CriticalSection, Env, LATE, Need, behaviours};
+use crate::harness::{Behaviour, CriticalSection, Env, Need, behaviours};
 use test_support::{ByHand, SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
@@ -23,12 +21,9 @@ pub(crate) fn all() -> Vec<Behaviour> {
         an_election_costs_no_lock.needs(Need::OwnServers).only_on_an_ensemble(),
         lock_says_so_when_the_policy_is_exhausted,
         lock_waits_for_ever_where_the_policy_does,
-        acquire_says_so_when_its_time_is_over,
-        a_question_without_an_answer_says_so,
         participants_without_an_answer_says_so,
         a_lock_let_go_of_during_an_outage_is_free_after_it.curator("TestFailedDeleteManager.testBasic"),
         a_release_during_an_outage_reports_after_it,
-        flush_says_what_is_left_during_an_outage,
     ]
 }
 
@@ -142,41 +137,6 @@ async fn lock_waits_for_ever_where_the_policy_does(env: &Env) {
     within("a free lock", attempt).await.unwrap().unwrap().release().await.unwrap();
 }
 
-async fn acquire_says_so_when_its_time_is_over(env: &Env) {
-    let (client, link) = env.linked(env.builder()).await;
-    mutex(&client, env).lock().await.unwrap().release().await.unwrap();
-    link.cut();
-    let timeout = Duration::from_millis(200);
-    let start = Instant::now();
-    let error = within("an answer", mutex(&client, env).acquire(timeout)).await.unwrap_err();
-    assert!(start.elapsed() >= timeout && start.elapsed() < timeout + LATE);
-    // It is free: that the lock was busy would be a lie.
-    assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
-    assert!(error.is_retryable());
-    link.mend();
-    within("a free lock", mutex(&client, env).acquire(SOON)).await.unwrap().release().await.unwrap();
-    client.flush(SOON).await.unwrap();
-    assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
-}
-
-async fn a_question_without_an_answer_says_so(env: &Env) {
-    let timeout = Duration::from_millis(500);
-    let (client, link) = env.linked(env.builder().connect_timeout(timeout)).await;
-    mutex(&client, env).lock().await.unwrap().release().await.unwrap();
-    link.cut();
-    let start = Instant::now();
-    match within("an answer", mutex(&client, env).try_lock()).await.unwrap_err() {
-        error if error.kind() == Some(ErrorKind::Connection) => assert!(error.is_retryable()),
-        other => panic!("{other:?}"),
-    }
-    let error = within("an answer", mutex(&client, env).acquire(Duration::ZERO)).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
-    assert!(start.elapsed() >= timeout && start.elapsed() < timeout + LATE);
-    link.mend();
-    client.flush(SOON).await.unwrap();
-    assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
-}
-
 async fn participants_without_an_answer_says_so(env: &Env) {
     let policy = RetryPolicy::n_times(1, Duration::from_millis(10));
     let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(500));
@@ -220,25 +180,4 @@ async fn a_release_during_an_outage_reports_after_it(env: &Env) {
     link.mend();
     within("the release", release).await.unwrap();
     assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
-}
-
-async fn flush_says_what_is_left_during_an_outage(env: &Env) {
-    let link = env.link();
-    let client = env.connect_to(link.connect_string(), env.builder()).await;
-    let mut guards = Vec::new();
-    for number in 0..3 {
-        let mutex = InterProcessMutex::new(&client, env.path(&format!("lock-{number}"))).unwrap();
-        guards.push(mutex.lock().await.unwrap());
-    }
-    link.cut();
-    drop(guards);
-    match client.flush(Duration::from_millis(50)).await.unwrap_err() {
-        ReleaseError::TimedOut { nodes, .. } => assert_eq!(nodes, 3),
-        other => panic!("{other:?}"),
-    }
-    link.mend();
-    client.flush(SOON).await.unwrap();
-    for number in 0..3 {
-        assert_eq!(env.children(&env.path(&format!("lock-{number}"))).await, [""; 0]);
-    }
 }

@@ -20,7 +20,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         so_many_at_a_time.whatever_breaks().on_an_ensemble_too(),
         many_at_once_or_none.on_an_ensemble_too(),
-        those_who_want_much_do_not_wait_for_each_other.whatever_breaks().on_an_ensemble_too(),
         first_come_first_served.on_an_ensemble_too(),
         of_one_client_too_first_come_first_served,
         much_is_not_overtaken_by_little,
@@ -29,7 +28,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
         the_limit_is_set_while_it_is_used.on_an_ensemble_too(),
         a_smaller_limit_takes_nothing_away,
         a_smaller_limit_ends_the_wait_for_more_than_it,
-        a_limit_may_be_somewhere_else,
         permits_are_split_and_merged.on_an_ensemble_too(),
         permits_of_others_are_not_merged,
         slots_are_those_that_are_free,
@@ -37,7 +35,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_permit_says_where_it_is,
         dropping_it_returns_it.whatever_breaks(),
         a_permit_is_lost_with_its_session.on_an_ensemble_too(),
-        one_deleted_node_is_the_loss_of_all_its_permits,
         a_transaction_commits_while_it_is_held.on_an_ensemble_too(),
         it_can_be_asked_back,
         the_end_of_a_client_returns_all.on_an_ensemble_too(),
@@ -49,7 +46,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_namespace_does_not_show,
         an_acl_goes_to_all_its_nodes,
         directories_that_we_may_not_create_in_are_an_error,
-        whatever_is_among_the_leases_counts,
         limits_of_zero_and_too_much_are_refused.once(),
         permits_of_zero_and_too_much_are_refused,
         two_limits_are_refused.on_an_ensemble_too(),
@@ -67,6 +63,7 @@ fn spawn(semaphore: &InterProcessSemaphore, n: u32) -> JoinHandle<Result<Semapho
 
 /// As many as there are, whatever they want: never more are inside, and all
 /// come in.
+// Shows: permits-by-one-transaction, permit-tokens
 async fn so_many_at_a_time(env: &Env) {
     const ROUNDS: usize = 5;
     let room = Arc::new(Room::of(3));
@@ -112,27 +109,6 @@ async fn many_at_once_or_none(env: &Env) {
     let five = within("all", ours.acquire_many(5, SOON)).await.unwrap();
     assert_eq!(theirs.available_permits().await.unwrap(), 0);
     five.release().await.unwrap();
-    env.wait_no_permits().await;
-}
-
-/// More than half of all for each: Curator's take them one by one, and wait for each other for ever.
-async fn those_who_want_much_do_not_wait_for_each_other(env: &Env) {
-    let room = Arc::new(Room::of(4));
-    let mut tasks = JoinSet::new();
-    for _ in 0..4 {
-        let (semaphore, room) = (env.semaphore(4).await, Arc::clone(&room));
-        tasks.spawn(async move {
-            for _ in 0..4 {
-                let permit = semaphore.acquire_many(3, SOON).await.unwrap();
-                room.visit_while(&permit, tokio::task::yield_now()).await;
-                drop(permit);
-            }
-        });
-    }
-    while let Some(done) = within("all of them", tasks.join_next()).await {
-        done.unwrap();
-    }
-    assert_eq!(room.visits(), 16);
     env.wait_no_permits().await;
 }
 
@@ -188,6 +164,7 @@ async fn of_one_client_too_first_come_first_served(env: &Env) {
 }
 
 /// As in tokio: a permit that is free is of no use to one behind the one that waits for more.
+// Shows: semaphore-queue
 async fn much_is_not_overtaken_by_little(env: &Env) {
     let (ours, theirs, others) = (env.semaphore(3).await, env.semaphore(3).await, env.semaphore(3).await);
     let two = ours.acquire_many(2, SOON).await.unwrap();
@@ -258,6 +235,7 @@ async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
 
 /// Four bytes, as Curator's SharedCount writes them, and all go by them: those who wait, and those whose
 /// handle says something else.
+// Shows: semaphore-limit
 async fn the_limit_is_set_while_it_is_used(env: &Env) {
     let (ours, theirs) = (env.semaphore(1).await, env.semaphore(1).await);
     assert_eq!((ours.limit().await.unwrap(), theirs.available_permits().await.unwrap()), (1, 1));
@@ -286,6 +264,7 @@ async fn the_limit_is_set_while_it_is_used(env: &Env) {
     env.wait_no_permits().await;
 }
 
+// Shows: semaphore-limit
 async fn a_smaller_limit_takes_nothing_away(env: &Env) {
     let (ours, theirs) = (env.semaphore(3).await, env.semaphore(3).await);
     let mut three = ours.acquire_many(3, SOON).await.unwrap();
@@ -319,27 +298,6 @@ async fn a_smaller_limit_ends_the_wait_for_more_than_it(env: &Env) {
     theirs.acquire(SOON).await.unwrap().release().await.unwrap();
     one.release().await.unwrap();
     env.wait_no_permits().await;
-}
-
-/// One limit for two semaphores, at the path of a SharedCount that is there already.
-async fn a_limit_may_be_somewhere_else(env: &Env) {
-    let (client, count) = (env.client().await, env.path("count"));
-    env.create(&count, zk::CreateMode::Persistent).await;
-    env.outsider().await.set_data(&count, &2_i32.to_be_bytes(), None).await.unwrap();
-    let semaphore = |name: &str| {
-        InterProcessSemaphore::builder(&client, env.path(name), 9).shared_count(&count).build().unwrap()
-    };
-    let (first, second) = (semaphore("first"), semaphore("second"));
-    for semaphore in [&first, &second] {
-        assert_eq!(semaphore.limit().await.unwrap(), 2);
-        let two = semaphore.acquire_many(2, SOON).await.unwrap();
-        assert!(matches!(semaphore.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
-        two.release().await.unwrap();
-    }
-    first.set_limit(3).await.unwrap();
-    assert_eq!(second.limit().await.unwrap(), 3);
-    assert_eq!(env.outsider().await.get_data(&count).await.unwrap().0, 3_i32.to_be_bytes());
-    assert!(env.stat(&env.path("first/permits")).await.is_none());
 }
 
 async fn permits_are_split_and_merged(env: &Env) {
@@ -486,28 +444,7 @@ async fn a_permit_is_lost_with_its_session(env: &Env) {
     env.wait_no_permits().await;
 }
 
-async fn one_deleted_node_is_the_loss_of_all_its_permits(env: &Env) {
-    let client = env.connect(env.builder().session_timeout(Duration::from_secs(12))).await;
-    let (ours, theirs) = (at(&client, &env.lock_path(), 3), env.semaphore(3).await);
-    let (kept, lost) = (ours.acquire(SOON).await.unwrap(), ours.acquire_many(2, SOON).await.unwrap());
-    let waiter = spawn(&theirs, 1);
-    env.wait_no_room().await;
-    env.delete(&lost.nodes()[1]).await;
-    let next = within("the permit that was deleted", waiter).await.unwrap().unwrap();
-    assert_eq!(within("the loss", lost.lost()).await.reason(), LostReason::NodeDeleted);
-    assert!(!lost.is_held() && kept.is_held() && next.is_held());
-    match within("an answer", lost.release()).await.unwrap_err() {
-        ReleaseError::Lost(lost) => assert_eq!(lost.path(), env.lock_path()),
-        other => panic!("{other:?}"),
-    }
-    // What was left of it is free too.
-    let last = within("the rest", ours.acquire(SOON)).await.unwrap();
-    for permit in [kept, next, last] {
-        permit.release().await.unwrap();
-    }
-    env.wait_no_permits().await;
-}
-
+// Shows: permit-tokens
 async fn a_transaction_commits_while_it_is_held(env: &Env) {
     let semaphore = env.semaphore(3).await;
     let (permit, path) = (semaphore.acquire_many(2, SOON).await.unwrap(), env.path("written"));
@@ -523,6 +460,7 @@ async fn a_transaction_commits_while_it_is_held(env: &Env) {
     env.wait_no_permits().await;
 }
 
+// Shows: permit-tokens
 async fn it_can_be_asked_back(env: &Env) {
     let (semaphore, other) = (env.semaphore(3).await, env.client().await);
     let permit = semaphore.acquire_many(2, SOON).await.unwrap();
@@ -706,24 +644,9 @@ async fn directories_that_we_may_not_create_in_are_an_error(env: &Env) {
     }
 }
 
-/// Names that we do not know may be other clients' leases.
-async fn whatever_is_among_the_leases_counts(env: &Env) {
-    let semaphore = env.semaphore(2).await;
-    let permit = semaphore.acquire(SOON).await.unwrap();
-    let foreign = env.create(&format!("{}/whatever", env.leases()), zk::CreateMode::Ephemeral).await;
-    assert_eq!(semaphore.available_permits().await.unwrap(), 0);
-    let waiter = spawn(&semaphore, 1);
-    env.wait_no_room().await;
-    assert!(!waiter.is_finished());
-    env.delete(&foreign).await;
-    within("the permit", waiter).await.unwrap().unwrap().release().await.unwrap();
-    permit.release().await.unwrap();
-    env.wait_no_permits().await;
-}
-
 async fn limits_of_zero_and_too_much_are_refused(env: &Env) {
     let client = env.client().await;
-    for limit in [0, u32::MAX] {
+    for limit in [0, 10_001, u32::MAX] {
         let error = InterProcessSemaphore::new(&client, env.lock_path(), limit).unwrap_err();
         assert!(matches!(error, BuildError::InvalidOption { .. }), "{error:?}");
         assert!(error.to_string().contains(&env.lock_path()), "{error}");
@@ -764,6 +687,7 @@ async fn permits_of_zero_and_too_much_are_refused(env: &Env) {
 }
 
 /// Two processes that disagree: an error that says both numbers, until a limit is set for both.
+// Shows: semaphore-limit
 async fn two_limits_are_refused(env: &Env) {
     let (ours, theirs) = (env.semaphore(3).await, env.semaphore(5).await);
     let permit = ours.acquire(SOON).await.unwrap();

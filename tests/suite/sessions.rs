@@ -4,25 +4,16 @@ use std::thread;
 use std::time::Duration;
 
 use test_support::{SOON, within};
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{Acl, Client, ConnectionState, InterProcessMutex, LostReason, ReleaseError};
-use zookeeper_test_server::{Match, Op};
+use zookeeper_recipes::{Acl, Client, ConnectionState, InterProcessMutex};
 
-use crate::harness::{Behaviour, Env, LATE, Need, behaviours};
+use crate::harness::{Behaviour, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         a_holder_whose_session_is_killed_makes_room.curator("testKilledSession").on_an_ensemble_too(),
         a_waiter_survives_the_end_of_its_session.on_an_ensemble_too(),
-        a_waiter_keeps_its_deadline_over_sessions,
-        those_who_wait_in_memory_survive_it_too,
-        a_create_that_the_end_overtakes_is_not_taken_for_ours
-            .curator("testProtectionWithKilledSession")
-            .needs(Need::HoldReplies),
-        a_delete_that_the_end_overtakes_is_over.curator("testLostSession"),
         credentials_go_into_the_next_session,
         states_follow_the_connection,
-        each_session_is_a_new_one,
         a_blocked_executor_costs_no_lock.needs(Need::CountRequests),
     ]
 }
@@ -55,6 +46,7 @@ async fn a_holder_whose_session_is_killed_makes_room(env: &Env) {
     within("the lock", again).await.unwrap().unwrap().release().await.unwrap();
 }
 
+// Shows: session-end
 async fn a_waiter_survives_the_end_of_its_session(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let theirs = env.mutex().await;
@@ -80,83 +72,6 @@ async fn a_waiter_survives_the_end_of_its_session(env: &Env) {
     assert_eq!(Some(owner), client.session_id());
     assert_ne!(owner, session);
     guard.release().await.unwrap();
-}
-
-async fn a_waiter_keeps_its_deadline_over_sessions(env: &Env) {
-    let (client, link) = env.linked(env.builder()).await;
-    let theirs = env.mutex().await;
-    let guard = theirs.lock().await.unwrap();
-    // Longer than the outage by which a real server ends the session, and the next session after it.
-    let timeout = Duration::from_secs(15);
-    let start = std::time::Instant::now();
-    let waiter = tokio::spawn(mutex(&client, env).acquire(timeout));
-    env.wait_count(&env.lock_path(), 2).await;
-    env.expire(&client, &link).await;
-    let error = within("its end", waiter).await.unwrap().unwrap_err();
-    assert!(matches!(error, zookeeper_recipes::AcquireError::TimedOut { .. }), "{error:?}");
-    let took = start.elapsed();
-    assert!(took >= timeout && took < timeout + LATE, "{took:?}");
-    env.wait_count(&env.lock_path(), 1).await;
-    drop(guard);
-}
-
-async fn those_who_wait_in_memory_survive_it_too(env: &Env) {
-    let (client, link) = env.linked(env.builder()).await;
-    let mutex = InterProcessMutex::builder(&client, env.lock_path()).build().unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let (mut first, mut second) = (task::spawn(mutex.lock()), task::spawn(mutex.lock()));
-    assert_pending!(first.poll());
-    assert_pending!(second.poll());
-    env.expire(&client, &link).await;
-    let lost = within("the loss", guard.lost()).await;
-    assert!(env.is_loss(lost.reason()), "{lost}");
-    drop(guard);
-    let guard = within("the first in memory", first).await.unwrap();
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-    within("the second in memory", second).await.unwrap().release().await.unwrap();
-}
-
-// Shows: owner-check
-async fn a_create_that_the_end_overtakes_is_not_taken_for_ours(env: &Env) {
-    let client = env.client().await;
-    let path = env.lock_path();
-    mutex(&client, env).lock().await.unwrap().release().await.unwrap();
-    let session = client.session_id().unwrap();
-    let created = env.server().hold_reply(Match::op(Op::Create).path_prefix(&path));
-    let attempt = tokio::spawn(mutex(&client, env).lock());
-    within("its create", created.wait_hit()).await;
-    assert_eq!(env.children(&path).await.len(), 1);
-    assert!(env.server().expire_session(session));
-    // The reply that was held goes down with the connection.
-    let guard = within("the lock", attempt).await.unwrap().unwrap();
-    created.release();
-    let owner = env.stat(&guard.node()).await.unwrap().ephemeral_owner;
-    assert!(owner != session && Some(owner) == client.session_id());
-    assert_eq!(env.children(&path).await.len(), 1);
-    guard.release().await.unwrap();
-}
-
-// Shows: one-session
-async fn a_delete_that_the_end_overtakes_is_over(env: &Env) {
-    let (client, link) = env.linked(env.builder()).await;
-    let (one, other) = (mutex(&client, env), InterProcessMutex::new(&client, env.path("other")).unwrap());
-    let (dropped, released) = (one.lock().await.unwrap(), other.lock().await.unwrap());
-    let session = client.session_id().unwrap();
-    link.cut();
-    drop(dropped);
-    let release = tokio::spawn(released.release());
-    // They cannot be deleted, but they go with their session.
-    env.wait_session_gone(session).await;
-    link.mend();
-    match within("an answer", release).await.unwrap() {
-        Err(ReleaseError::Lost(lost)) => assert_eq!(lost.reason(), LostReason::SessionExpired),
-        other => panic!("{other:?}"),
-    }
-    client.flush(SOON).await.unwrap();
-    for mutex in [one, other] {
-        within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
-    }
 }
 
 async fn credentials_go_into_the_next_session(env: &Env) {
@@ -192,25 +107,6 @@ async fn states_follow_the_connection(env: &Env) {
     assert_ne!(client.session_id(), Some(session));
     client.close().await.unwrap();
     within("closed", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
-}
-
-async fn each_session_is_a_new_one(env: &Env) {
-    let (client, link) = env.linked(env.builder()).await;
-    let mut guards = Vec::new();
-    let mut sessions = Vec::new();
-    for _ in 0..3 {
-        let guard = within("a free lock", mutex(&client, env).lock()).await.unwrap();
-        sessions.push(env.stat(&guard.node()).await.unwrap().ephemeral_owner);
-        env.expire(&client, &link).await;
-        within("the loss", guard.lost()).await;
-        guards.push(guard);
-    }
-    sessions.dedup();
-    assert_eq!(sessions.len(), 3);
-    assert!(guards.iter().all(|guard| !guard.is_held()));
-    // The guards of old sessions do not count as holds of the new one.
-    assert!(!mutex(&client, env).is_acquired_in_this_process());
-    within("a free lock", mutex(&client, env).try_lock()).await.unwrap().release().await.unwrap();
 }
 
 // Shows: session-thread

@@ -17,7 +17,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
             .curator("testContainerCleanup")
             .needs(Need::OwnServers)
             .not_on_keeper(NO_CONTAINERS),
-        they_rise_over_sessions,
         they_rise_over_an_election.needs(Need::HoldReplies),
         they_are_the_zxid_of_the_node_s_creation,
     ]
@@ -34,6 +33,7 @@ async fn grant(mutex: &InterProcessMutex) -> FencingToken {
     token
 }
 
+// Shows: token-order
 async fn they_rise_over_grants_and_clients(env: &Env) {
     let mutexes = [env.mutex().await, env.mutex().await];
     let mut last = FencingToken::from_parts(0, 0);
@@ -83,21 +83,6 @@ async fn they_rise_over_the_removal_of_the_container(env: &Env) {
     assert!(env.stat(&env.lock_path()).await.is_some());
     guard.release().await.unwrap();
     env.sweep(&env.lock_path()).await;
-}
-
-async fn they_rise_over_sessions(env: &Env) {
-    let (client, link) = env.linked(env.builder()).await;
-    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
-    let guard = mutex.lock().await.unwrap();
-    env.expire(&client, &link).await;
-    let again = within("a free lock", mutex.lock()).await.unwrap();
-    assert!(again.fencing_token() > guard.fencing_token());
-    assert!(again.is_held() && !guard.is_held());
-    drop(guard);
-    // The loser's drop takes nothing from the winner.
-    assert!(mutex.is_acquired_in_this_process());
-    assert_eq!(mutex.participants().await.unwrap(), [again.node()]);
-    again.release().await.unwrap();
 }
 
 async fn they_rise_over_an_election(env: &Env) {

@@ -377,18 +377,6 @@ async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     }
 }
 
-/// A place that was used up says so.
-#[tokio::test]
-async fn a_place_that_was_used_up_has_no_position() {
-    let server = server();
-    let client = client(&server).await;
-    let mut place = place(&fair(&client)).await;
-    let guard = within("the grant", place.lock()).await.unwrap();
-    let position = within("the position", place.position()).await;
-    assert!(matches!(&position, Err(error) if error.kind() == Some(ErrorKind::Closed)), "{position:?}");
-    drop(guard);
-}
-
 /// One refusal is about one request: what else has come of the creates that are settled with it is deleted
 /// all the same, or by the next that lists the directory.
 // Shows: write-barrier

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, Client, ClientBuilder, ConnectionState, FencingToken, InterProcessMutex, LeaseMargin,
-    LockGuard, LockState, LostReason, ReleaseError, TransactionError,
+    AcquireError, Client, ClientBuilder, ConnectionState, InterProcessMutex, LeaseMargin, LockGuard,
+    LockState, LostReason, ReleaseError, TransactionError,
 };
 use zookeeper_test_server::{
     Cut, Direction, Gate, Isolation, LogEntry, LogKind, Loss, Match, Op, Server, Version,
@@ -659,37 +659,6 @@ async fn a_root_that_may_not_be_read_stops_no_heartbeat() {
     within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
-// Shows: telling-a-loss
-#[tokio::test]
-async fn forced_expiry_is_told_to_every_share_of_the_hold() {
-    let server = server();
-    let client = rarely_beating(&server).await;
-    let guard = hold(&client).await;
-    let share = guard.reenter().unwrap();
-    assert_eq!((guard.hold_count(), share.hold_count()), (2, 2));
-    server.expire_session(session(&client));
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::SessionExpired);
-    assert_eq!(within("the loss", share.lost()).await.reason(), LostReason::SessionExpired);
-    assert!(share.reenter().is_err());
-}
-
-#[tokio::test]
-async fn a_shared_hold_is_released_by_the_last_share() {
-    let server = server();
-    let client = rarely_beating(&server).await;
-    let guard = hold(&client).await;
-    let share = guard.reenter().unwrap();
-    assert_eq!(share.fencing_token(), guard.fencing_token());
-    guard.release().await.unwrap();
-    assert_eq!(server.children(DIRECTORY).len(), 1);
-    assert!(mutex(&client).is_acquired_in_this_process());
-    assert_eq!(share.hold_count(), 1);
-    drop(share);
-    client.flush(LONG).await.unwrap();
-    assert_eq!(server.children(DIRECTORY).len(), 0);
-    assert!(!mutex(&client).is_acquired_in_this_process());
-}
-
 #[tokio::test]
 async fn while_held_answers_with_the_result_and_drops_the_work_on_a_loss() {
     let server = server();
@@ -793,52 +762,6 @@ async fn a_cancelled_while_held_owned_drops_the_work_and_then_releases_the_lock(
     }
 }
 
-#[tokio::test]
-async fn close_tells_the_guards_first() {
-    let server = server();
-    let client = rarely_beating(&server).await;
-    let guard = hold(&client).await;
-    client.close().await.unwrap();
-    assert_eq!(guard.state(), LockState::Lost(LostReason::Closed));
-    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
-}
-
-// Shows: transaction
-#[tokio::test]
-async fn a_transaction_commits_only_while_the_node_is_there() {
-    let server = server();
-    let client = rarely_beating(&server).await;
-    server.create("/data", b"0").unwrap();
-    let guard = hold(&client).await;
-    guard
-        .transaction()
-        .set_data("/data", b"1", Some(0))
-        .create("/data/log", b"x")
-        .check("/data", Some(1))
-        .commit()
-        .await
-        .unwrap();
-    assert_eq!(server.node("/data").unwrap().data, b"1");
-
-    let rejected =
-        guard.transaction().delete("/data/log", None).set_data("/data", b"2", Some(9)).commit().await;
-    match rejected.unwrap_err() {
-        TransactionError::Rejected { index, path, .. } => assert_eq!((index, &*path), (1, "/data")),
-        other => panic!("{other}"),
-    }
-    assert!(server.exists("/data/log"), "all or nothing");
-    assert!(guard.is_held());
-
-    // The node is deleted by hand; before any heartbeat notices, a transaction does.
-    server.delete(&guard.node()).unwrap();
-    let late = guard.transaction().set_data("/data", b"3", None).commit().await;
-    assert!(matches!(late, Err(TransactionError::Lost(lost)) if lost.reason() == LostReason::NodeDeleted));
-    assert_eq!(server.node("/data").unwrap().data, b"1");
-    assert!(!guard.is_held());
-    let later = guard.transaction().set_data("/data", b"4", None).commit().await;
-    assert!(matches!(later, Err(TransactionError::Lost(_))));
-}
-
 // Shows: transaction
 #[tokio::test]
 async fn a_transaction_without_an_answer_is_unknown() {
@@ -865,38 +788,4 @@ async fn bad_transactions_are_refused_before_they_are_sent() {
     assert!(matches!(large, Err(TransactionError::TooLarge { bytes, .. }) if bytes > 1_000_000));
     assert_eq!(server.counters().requests(Op::SetData), 0);
     assert!(guard.is_held());
-}
-
-// Shows: token-order
-#[tokio::test]
-async fn tokens_rise_from_holder_to_holder() {
-    let server = server();
-    let client = rarely_beating(&server).await;
-    let mut last = FencingToken::from_parts(i64::MIN, 0);
-    for _ in 0..5 {
-        let guard = hold(&client).await;
-        assert!(guard.fencing_token() > last);
-        last = guard.fencing_token();
-        guard.release().await.unwrap();
-    }
-}
-
-/// A waiter whose session is lost starts again; a lock that it would have got meanwhile is not granted twice.
-// Shows: session-end
-#[tokio::test]
-async fn a_waiter_goes_on_in_the_next_session() {
-    let server = server();
-    let (holder, waiter) = (rarely_beating(&server).await, rarely_beating(&server).await);
-    let guard = hold(&holder).await;
-    let waiting = mutex(&waiter);
-    let waiting = tokio::spawn(async move { waiting.acquire(LONG).await });
-    until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 2).await;
-    let old = session(&waiter);
-    server.expire_session(old);
-    let again = |view: zookeeper_test_server::View<'_>| view.children(DIRECTORY).len() == 2;
-    until(&server, "its next node", again).await;
-    guard.release().await.unwrap();
-    let next: Result<LockGuard, AcquireError> = within("the grant", waiting).await.unwrap();
-    assert_ne!(session(&waiter), old);
-    next.unwrap().release().await.unwrap();
 }

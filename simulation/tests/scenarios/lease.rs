@@ -370,30 +370,6 @@ async fn a_grant_that_is_never_taken_is_over_too() {
     assert_clean(&server, "never taken").await;
 }
 
-/// Dropped before, at and after the grant.
-#[tokio::test]
-async fn a_call_that_is_dropped_leaves_nothing() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
-    drop(mutex(&a).acquire_with_lease(SOON, LONG));
-    let created = server.hold_reply(Match::op(Op::Create).session(session(&a)));
-    let attempt = ByHand::new(mutex(&a).acquire_with_lease(SOON, LONG)).start();
-    within("the create", created.wait_hit()).await;
-    drop(attempt);
-    created.release();
-    a.flush(SOON).await.unwrap();
-    assert_eq!(queue(&server), [""; 0]);
-    let attempt = granted_unseen(&server, &a, mutex(&a).acquire_with_lease(SOON, LONG)).await;
-    drop(attempt);
-    granted(tokio::spawn(mutex(&b).lock())).await.release().await.unwrap();
-    let attempt = granted_unseen(&server, &a, mutex(&a).acquire_with_lease(SOON, LEASE)).await;
-    until_free(&server).await;
-    drop(attempt);
-    a.flush(SOON).await.unwrap();
-    assert_eq!(deletions(&server, &a).len(), 3, "each node once");
-    assert_clean(&server, "dropped").await;
-}
-
 #[tokio::test]
 async fn a_release_in_time_is_a_release() {
     let server = start();

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use simulation::scenario::tokio;
-use test_support::in_process::{DIRECTORY, connect_as, hold, mutex, session, timed_out, until};
+use test_support::in_process::{DIRECTORY, connect_as, hold, mutex, session, until};
 use test_support::{ByHand, within};
 use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
@@ -163,20 +163,6 @@ async fn a_watch_that_costs_the_connection_each_time_comes_to_an_end_by_the_poli
     guard.release().await.unwrap();
 }
 
-// Shows: session-lifetime
-#[tokio::test]
-async fn the_release_of_the_last_thing_alive_reports_success() {
-    let server = server();
-    for _ in 0..5 {
-        // The client and the mutex are gone before the guard.
-        let guard = hold(&client(&server).await).await;
-        assert!(guard.is_held());
-        within("the release", guard.release()).await.unwrap();
-        assert_eq!(server.children(DIRECTORY), [] as [&str; 0]);
-    }
-    until(&server, "the end of all sessions", |view| view.sessions().is_empty()).await;
-}
-
 // Shows: bounded-retries
 #[tokio::test]
 async fn until_elapsed_does_not_count_the_time_in_the_queue() {
@@ -263,17 +249,6 @@ async fn lost_keeps_neither_the_session_nor_the_client() {
     within("the loss", lost).await;
 }
 
-#[tokio::test]
-async fn a_client_knows_its_session_as_soon_as_it_is_connected() {
-    let server = server();
-    for _ in 0..20 {
-        let client = client(&server).await;
-        assert_eq!(client.state(), ConnectionState::Connected);
-        assert!(client.session_id().is_some());
-        assert_eq!(client.session_timeout(), Some(LONG));
-    }
-}
-
 // Shows: session-end
 #[tokio::test]
 async fn refused_credentials_are_told_to_every_caller() {
@@ -341,19 +316,6 @@ async fn a_deadline_without_a_server_is_no_busy_lock() {
         let tried = tried.unwrap_err();
         assert!(tried.kind() == Some(ErrorKind::Connection), "{state:?}: {tried}");
     }
-}
-
-#[tokio::test]
-async fn a_deadline_behind_another_contender_is_a_busy_lock() {
-    let server = server();
-    let (holder, client) = (client(&server).await, client(&server).await);
-    let guard = hold(&holder).await;
-    let error = timed_out(async |timeout| mutex(&client).acquire(timeout).await).await;
-    assert!(
-        matches!(error, AcquireError::TimedOut { contention: Contention { holder: None, .. }, .. }),
-        "{error}"
-    );
-    guard.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -439,38 +401,6 @@ async fn flush_does_not_wait_for_what_begins_after_it() {
     second.remove();
     client.flush(LONG).await.unwrap();
     assert_eq!(server.children(OTHER).len(), 0);
-}
-
-#[tokio::test]
-async fn a_closed_client_ends_its_waiters_although_a_lost_guard_is_kept() {
-    let server = server();
-    let client = client(&server).await;
-    let mutex = mutex(&client);
-    let guard = mutex.lock().await.unwrap();
-    let mut waiting = task::spawn(mutex.lock());
-    assert_pending!(waiting.poll());
-    client.close().await.unwrap();
-    assert!(!guard.is_held());
-    let waited = within("the grant", waiting).await;
-    assert!(matches!(&waited, Err(error) if error.kind() == Some(ErrorKind::Closed)), "{waited:?}");
-    let asked = within("the answer", mutex.try_lock()).await;
-    assert!(matches!(&asked, Err(error) if error.kind() == Some(ErrorKind::Closed)), "{asked:?}");
-}
-
-#[tokio::test]
-async fn the_next_session_lets_waiters_in_although_a_lost_guard_is_kept() {
-    let server = server();
-    let client = client(&server).await;
-    let mutex = mutex(&client);
-    let guard = mutex.lock().await.unwrap();
-    let mut waiting = task::spawn(mutex.lock());
-    assert_pending!(waiting.poll());
-    server.expire_session(session(&client));
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::SessionExpired);
-    let next = within("the grant", waiting).await.unwrap();
-    assert!(next.is_held());
-    assert!(!guard.is_held());
-    next.release().await.unwrap();
 }
 
 // Shows: session-lifetime
@@ -1009,24 +939,4 @@ async fn a_connect_that_is_dropped_leaves_no_session_for_longer_than_its_timeout
     gate.release();
     server.freeze_expiry(false);
     until(&server, "the end of all sessions", |view| view.sessions().is_empty()).await;
-}
-
-// Shows: deadline
-#[tokio::test]
-async fn a_far_deadline_is_no_deadline() {
-    let server = server();
-    let policy = RetryPolicy::n_times(u32::MAX, Duration::MAX);
-    let builder = Client::builder().connect_timeout(Duration::MAX).retry_policy(policy);
-    let client = client_with(&server, builder).await;
-    let mutex = mutex(&client);
-    let year = Duration::from_secs(60 * 60 * 24 * 365);
-    for far in [year - T, 10 * year, Duration::MAX] {
-        let guard = mutex.acquire(far).await.unwrap();
-        let waiting = tokio::spawn(ByHand::new(mutex.acquire(far)).start().finished());
-        guard.release().await.unwrap();
-        within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
-    }
-    let guard = mutex.acquire_until(Instant::now() + 30 * year).await.unwrap();
-    drop(guard);
-    within("the flush", client.flush(Duration::MAX)).await.unwrap();
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use simulation::scenario::tokio;
 use test_support::in_process::{
-    self, DIRECTORY, calm, connect, connect_as, eager, enqueue, mutex, read_write, session, start, until,
+    DIRECTORY, calm, connect, connect_as, eager, mutex, read_write, session, start, until,
 };
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
@@ -13,54 +13,6 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
-/// What Curator's `Revoker` writes, and nothing else does.
-const MARKER: &[u8] = b"__REVOKE__";
-
-// Shows: revocation
-#[tokio::test]
-async fn a_holder_hears_that_it_is_asked() {
-    let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
-    let guard = within("the lock", mutex(&a).lock()).await.unwrap();
-    let mut revoked = ByHand::new(guard.revoked()).start();
-    let (node, id) = (guard.node(), session(&a));
-    until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
-    // Data that is no request.
-    server.set_data(&guard.node(), "hello").unwrap();
-    let node = guard.node();
-    until(&server, "the watch again", move |view| {
-        view.watches_on(&node) == [id] && view.counters().requests_of(id, Op::GetData) == 2
-    })
-    .await;
-    assert!(revoked.poll().is_pending());
-    let holder = mutex(&b).participants().await.unwrap().swap_remove(0);
-    within("the request", b.attempt_revoke(&holder)).await.unwrap();
-    revoked.woken().await;
-    within("the request", guard.revoked()).await;
-    // Nothing has been taken away.
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-    until(&server, "the end of all watches", |view| view.watches() == 0).await;
-    // A contender that has gone cannot be asked, which is no error.
-    within("the answer", b.attempt_revoke(&holder)).await.unwrap();
-}
-
-/// A request that came first, even while its node was still waiting, is there when it is looked for.
-// Shows: revocation
-#[tokio::test]
-async fn a_request_before_the_first_look_is_not_lost() {
-    let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
-    let holder = within("the lock", mutex(&a).lock()).await.unwrap();
-    let waiter = enqueue(&server, &b).await;
-    within("the request", a.attempt_revoke(&waiter.node)).await.unwrap();
-    assert_eq!(server.node(&waiter.node).unwrap().data, MARKER);
-    holder.release().await.unwrap();
-    let guard = in_process::granted(waiter.attempt).await;
-    within("the request", guard.revoked()).await;
-    guard.release().await.unwrap();
-}
-
 /// The holder of the write lock, whose node is watched for a request.
 async fn listening_writer(server: &Server, client: &Client) -> (WriteGuard, JoinHandle<()>) {
     let guard = read_write::write(client).await;
@@ -68,20 +20,6 @@ async fn listening_writer(server: &Server, client: &Client) -> (WriteGuard, Join
     let (node, id) = (guard.node(), session(client));
     until(server, "the watch", move |view| view.watches_on(&node) == [id]).await;
     (guard, revoked)
-}
-
-#[tokio::test]
-async fn a_conversion_does_not_end_it() {
-    let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
-    let (guard, revoked) = listening_writer(&server, &a).await;
-    let id = session(&a);
-    let guard = within("the downgrade", guard.downgrade()).await.unwrap();
-    let node = guard.node();
-    until(&server, "the watch on the new node", move |view| view.watches_on(&node) == [id]).await;
-    within("the request", b.attempt_revoke(&guard.node())).await.unwrap();
-    within("to hear of it", revoked).await.unwrap();
-    guard.release().await.unwrap();
 }
 
 /// Written to the old node, which a conversion exchanged before it was read.
@@ -113,26 +51,6 @@ async fn a_look_that_finds_no_node_tells_of_the_loss() {
     assert!(!revoked.is_finished());
     revoked.abort();
     assert!(guard.release().await.is_err());
-}
-
-#[tokio::test]
-async fn no_watch_is_left_after_the_end() {
-    let server = start();
-    let client = connect(&server).await;
-    let guard = within("the lock", mutex(&client).lock()).await.unwrap();
-    let (node, id) = (guard.node(), session(&client));
-    let revoked = ByHand::new(guard.revoked()).start();
-    let watched = node.clone();
-    until(&server, "the watch", move |view| view.watches_on(&watched) == [id]).await;
-    drop(revoked);
-    until(&server, "the end of the watch", |view| view.watches() == 0).await;
-    // The future keeps neither the guard nor the session.
-    let mut revoked = ByHand::new(guard.revoked()).start();
-    until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
-    drop(guard);
-    drop(client);
-    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
-    assert!(revoked.poll().is_pending(), "a release is no request");
 }
 
 #[tokio::test]

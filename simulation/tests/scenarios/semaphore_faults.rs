@@ -699,36 +699,6 @@ async fn the_permits_beside_one_that_was_deleted_by_hand_are_returned_in_time() 
     assert_eq!(server.children(LEASES).len(), 0);
 }
 
-/// A limit that shrinks lets no more in until enough are returned, and ends those that ask for more.
-// Shows: semaphore-limit
-#[tokio::test]
-async fn a_limit_that_shrinks() {
-    let server = start();
-    let (holder, waiter, other) = (calm(&server).await, calm(&server).await, calm(&server).await);
-    let mut held = acquired(&semaphore(&holder, 4), 4).await;
-    let large = at_head(&server, &waiter, 4, 3).await;
-    semaphore(&other, 4).set_limit(2).await.unwrap();
-    let error = within("the end", large).await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::TooManyPermits { asked: 3, limit: 2, .. }), "{error}");
-    assert!(held.is_held(), "no permit is revoked");
-    let small = at_head(&server, &other, 4, 1).await;
-    held.split(2).unwrap().release().await.unwrap();
-    // It has looked again: two are still held, and two is the limit.
-    let id = session(&other);
-    let looked = move |view: zookeeper_test_server::View<'_>| {
-        view.children(LEASES).len() == 2 && view.watches_on(LEASES) == [id]
-    };
-    until(&server, "its next wait", looked).await;
-    assert!(!small.is_finished());
-    let one = held.split(1).unwrap();
-    one.release().await.unwrap();
-    let small = permit(small).await;
-    assert_eq!(server.children(LEASES).len(), 2);
-    small.release().await.unwrap();
-    held.release().await.unwrap();
-    assert_clean(&server, "a limit that shrinks").await;
-}
-
 /// The transaction is committed only under the limit that was read.
 // Shows: semaphore-limit
 #[tokio::test]
@@ -773,32 +743,6 @@ async fn leases_of_other_clients_count() {
     let second = within("the permit", waiter).await.unwrap().unwrap();
     assert_eq!(second.slot(), 1);
     assert_eq!(server.children(LEASES).len(), 3);
-}
-
-/// A large request at the head is served before smaller ones behind it, which is the order of arrival.
-// Shows: semaphore-queue
-#[tokio::test]
-async fn the_order_is_that_of_arrival_whatever_is_asked_for() {
-    let server = start();
-    let (holder, first, second) = (calm(&server).await, calm(&server).await, calm(&server).await);
-    let mut held = acquired(&semaphore(&holder, 3), 3).await;
-    let large = at_head(&server, &first, 3, 2).await;
-    let small = tokio::spawn(semaphore(&second, 3).acquire(SOON));
-    until(&server, "the queue", |view| view.children(LOCKS).len() == 2).await;
-    held.split(1).unwrap().release().await.unwrap();
-    let id = session(&first);
-    let looked = move |view: zookeeper_test_server::View<'_>| {
-        view.children(LEASES).len() == 2 && view.watches_on(LEASES) == [id]
-    };
-    until(&server, "the large one's next wait", looked).await;
-    assert!(!small.is_finished() && !large.is_finished(), "one is free, and the first in line wants two");
-    held.split(1).unwrap().release().await.unwrap();
-    let large = permit(large).await;
-    held.release().await.unwrap();
-    let small = permit(small).await;
-    assert!(large.fencing_token() < small.fencing_token());
-    drop((large, small));
-    assert_clean(&server, "mixed requests").await;
 }
 
 /// An outage that is longer than a lease does not cost the head its place: it only waits.
@@ -863,18 +807,6 @@ async fn a_lease_that_may_not_be_deleted_is_said() {
     acquired(&semaphore, 1).await.release().await.unwrap();
     drop(semaphore);
     assert_clean(&server, "a lease that may not be deleted").await;
-}
-
-// Shows: permit-tokens
-#[tokio::test]
-async fn revocation_is_asked_of_a_lease() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let permit = acquired(&semaphore(&client, 3), 2).await;
-    let nodes = semaphore(&other, 3).participants().await.unwrap();
-    other.attempt_revoke(&nodes[1]).await.unwrap();
-    within("the request", permit.revoked()).await;
-    assert!(permit.is_held(), "it is the holder's decision");
 }
 
 /// As of a server that has replaced the session.

@@ -103,6 +103,7 @@ async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
 
 /// Six clients, one behind the other: each release wakes the next, who looks once more, and no other does
 /// anything.
+// Shows: watch-one-node
 #[tokio::test]
 async fn a_release_wakes_one_waiter_of_other_clients() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Write] {

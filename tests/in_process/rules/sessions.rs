@@ -7,12 +7,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use zookeeper_recipes::{Client, ConnectionState, ErrorKind, InterProcessMutex, LockState};
-use zookeeper_test_server::{LogKind, Match, Op};
+use zookeeper_recipes::{ConnectionState, ErrorKind, InterProcessMutex, LockState};
+use zookeeper_test_server::{Match, Op};
 
-use test_support::in_process::{
-    DIRECTORY, connect, connect_as, fair, hold, logged, mutex, session, start, until,
-};
+use test_support::in_process::{DIRECTORY, connect, fair, hold, mutex, session, start, until};
 use test_support::{ByHand, SOON, within};
 
 // Shows: cleanup
@@ -60,30 +58,6 @@ async fn drops_need_no_runtime_and_no_session() {
     assert!(!guard.is_held());
     drop(server);
     elsewhere(Box::new(move || drop((guard, handle, client))));
-}
-
-/// The session has a thread of its own: a user's executor that is busy for twice the session timeout loses
-/// nothing.
-// Shows: session-thread
-#[tokio::test(flavor = "current_thread")]
-async fn a_blocked_executor_does_not_lose_the_lock() {
-    // The lease outlasts the pauses of a busy machine.
-    const TIMEOUT: Duration = Duration::from_secs(6);
-    let server = start();
-    let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
-    assert_eq!(client.session_timeout(), Some(TIMEOUT));
-    let id = session(&client);
-    let guard = hold(&client).await;
-    // Blocks this thread, since nothing is ever sent.
-    let (_sender, never) = std::sync::mpsc::channel::<()>();
-    never.recv_timeout(2 * TIMEOUT).unwrap_err();
-    assert!(guard.is_held());
-    let node = server.node(&guard.node()).expect("the node is still there");
-    assert_eq!((node.ephemeral_owner, session(&client)), (id, id));
-    // By pings or by heartbeats, whichever come more often.
-    let heard = [Op::Ping, Op::Multi].map(|op| logged(&server, id, op, LogKind::Arrived).len());
-    assert!(heard.iter().sum::<usize>() > 4, "the session was kept alive meanwhile: {heard:?}");
-    within("the release", guard.release()).await.unwrap();
 }
 
 /// A waker of an executor that does not work.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use test_support::in_process::{calm, connect, session, until};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{BuildError, Client, ErrorKind, GroupMember, LockPath, PersistentNodeState};
+use zookeeper_recipes::{BuildError, Client, ErrorKind, GroupMember, LockPath};
 use zookeeper_test_server::{Cut, LogEntry, LogKind, Loss, Match, Op, Server, ServerError};
 
 const GROUP: &str = "/services/web";
@@ -78,21 +78,6 @@ async fn a_member_that_may_not_be_read_is_left_out() {
     server.fail(denied.always(), ServerError::NoAuth.code());
     assert_eq!(ids(&within("the members", watch.changed()).await.unwrap()), ["2"]);
     drop((one, two));
-}
-
-#[tokio::test]
-async fn an_id_belongs_to_one_member() {
-    let server = Server::start().unwrap();
-    let (client, other) = (connect(&server).await, connect(&server).await);
-    let one = join(&client, "1").await;
-    let same = GroupMember::new(&other, GROUP, "1", "other").unwrap();
-    let mut states = same.watch_state();
-    let conflict = states.wait_for(|state| *state == PersistentNodeState::Conflict);
-    within("the conflict", conflict).await.unwrap();
-    assert_eq!(within("the members", same.members()).await.unwrap()["1"], b"of 1");
-    within("the end", one.close()).await.unwrap();
-    within("the join", same.wait_for_initial_create(SOON)).await.unwrap();
-    assert_eq!(server.node("/services/web/1").unwrap().data, b"other");
 }
 
 // Shows: group-watch

@@ -59,26 +59,6 @@ async fn it_is_created_written_and_deleted() {
     until(&server, "the end of the watch", |view| view.watches() == 0).await;
 }
 
-/// CURATOR-97, CURATOR-241: it is there again in the next session, with what was set last.
-// Shows: persistent-node
-#[tokio::test]
-async fn after_a_session_it_is_there_again_with_the_last_data() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
-    let node = present(&server, &client, "a").await;
-    for data in ["b", "c"] {
-        within("the write", node.set_data(data)).await.unwrap();
-        let before = session(&client);
-        assert!(server.expire_session(before));
-        until(&server, "the node of another session", move |view| {
-            let found = view.node(PATH);
-            found.is_some_and(|node| node.ephemeral_owner != before && node.data == data.as_bytes())
-        })
-        .await;
-        state(&node, PersistentNodeState::Present).await;
-    }
-}
-
 /// CURATOR-241: new data while the node is away are those that it comes back with.
 // Shows: persistent-node
 #[tokio::test]

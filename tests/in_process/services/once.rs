@@ -7,7 +7,6 @@ use std::time::Duration;
 use test_support::in_process::{calm, connect, connect_as, connect_with, eager, session, start, until};
 use test_support::within;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, NodeVersion, OnceBuilder, OnceError, OnceOutcome, OnceRecord,
@@ -40,23 +39,6 @@ fn already(outcome: OnceOutcome<u32>) -> OnceRecord {
 
 async fn lock_is_free(server: &Server) {
     until(server, "the release", |view| view.children("/jobs/report/lock").is_empty()).await;
-}
-
-/// As many processes wake for one occasion: apalis#281.
-// Shows: once-record
-#[tokio::test]
-async fn of_many_processes_one_runs_it() {
-    let server = start();
-    let runs = Arc::new(AtomicU32::new(0));
-    let mut processes = JoinSet::new();
-    for _ in 0..6 {
-        let (client, runs) = (connect(&server).await, Arc::clone(&runs));
-        processes.spawn(async move { count(today(&client), &runs).await.unwrap() });
-    }
-    let outcomes = within("all", processes.join_all()).await;
-    let ran = outcomes.iter().filter(|outcome| **outcome == OnceOutcome::Ran(1)).count();
-    assert_eq!((ran, runs.load(Ordering::Relaxed)), (1, 1), "{outcomes:?}");
-    lock_is_free(&server).await;
 }
 
 /// Their clocks differ by more than the job takes, so that nothing overlaps: gocron#841. The occasion is a
@@ -119,35 +101,6 @@ async fn a_run_that_fails_is_run_again_by_the_next() {
     assert!(!server.exists(RECORD));
     let runs = Arc::default();
     assert_eq!(count(today(&other), &runs).await.unwrap(), OnceOutcome::Ran(1));
-}
-
-/// Its process dies: a waiting one takes over.
-// Shows: once-record
-#[tokio::test]
-async fn a_run_that_dies_is_run_again_by_one_that_waits() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
-    let (began, begun) = oneshot::channel();
-    let id = session(&client);
-    let dying = tokio::spawn(async move {
-        let run = today(&client).run(|_| async move {
-            began.send(()).unwrap();
-            std::future::pending::<Result<(), String>>().await
-        });
-        run.await
-    });
-    within("the first run", begun).await.unwrap();
-    let runs = Arc::default();
-    let waiting = count(today(&other), &runs);
-    let death = async {
-        until(&server, "the waiter", |view| view.children("/jobs/report/lock").len() == 2).await;
-        assert!(server.expire_session(id));
-    };
-    let (outcome, ()) = tokio::join!(waiting, death);
-    assert_eq!(outcome.unwrap(), OnceOutcome::Ran(1));
-    // To the one that is not dead after all, it is said; its job was dropped.
-    let lost = within("the loss", dying).await.unwrap().unwrap_err();
-    assert!(matches!(lost, OnceError::Lost(_)) && lost.is_retryable(), "{lost}");
 }
 
 // Shows: once-record

@@ -108,7 +108,8 @@ async fn test_killed_session(stage: &Stage<'_>) {
     let owner = stage.env.stat(&next.node()).await.unwrap().ephemeral_owner;
     assert!(Some(owner) == client.session_id() && Some(owner) != session);
     // Letting go of what was lost takes nothing from the one that has it now.
-    assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
+    assert_eq!(lost.path(), lock.path());
+    assert!(matches!(guard.release().await, Err(ReleaseError::Lost(again)) if again == lost));
     assert!(next.is_held() && lock.is_acquired_in_this_process());
     assert!(stage.env.stat(&next.node()).await.is_some());
     next.release().await.unwrap();

@@ -40,6 +40,7 @@ fn spawn(
 
 /// The node of a session that is over can still be seen where the next session looks, as on a member that
 /// lags behind. It is not taken for the next one's, whatever its name says, but waited for.
+// Shows: owner-check
 async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     let client = stage.client().await;
     let server = stage.env.server();
@@ -190,6 +191,7 @@ async fn lost_session(
     assert_ne!(client.session_id(), Some(session));
 }
 
+// Shows: one-session
 async fn test_lost_session(stage: &Stage<'_>) {
     let (client, link) = stage.linked().await;
     let path = stage.env.path("me");
@@ -210,7 +212,9 @@ async fn test_guaranteed_delete_on_non_existent_node_in_foreground(stage: &Stage
     let guard = within("a free lock", lock.lock()).await.unwrap();
     stage.env.delete(&guard.node()).await;
     match within("an answer", guard.release()).await.unwrap_err() {
-        ReleaseError::Lost(lost) => assert_eq!(lost.reason(), LostReason::NodeDeleted),
+        ReleaseError::Lost(lost) => {
+            assert_eq!((lost.reason(), lost.path()), (LostReason::NodeDeleted, &*stage.env.lock_path()));
+        }
         other => panic!("{other:?}"),
     }
     // Nothing is tried again.

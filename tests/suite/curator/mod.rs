@@ -13,9 +13,17 @@
 //! | `TestInterProcessReadWriteLock` | all eight | [`read_write_lock`] |
 //! | `TestLockACLs` | both | [`lock_acls`] |
 //! | `TestLockInternals` | both | [`lock_internals`] |
-//! | `TestInterProcessSemaphore` | all twelve | [`semaphore`] |
+//! | `TestInterProcessSemaphore` | `testAcquireAfterLostServer` | [`semaphore`] |
+//! | `TestInterProcessSemaphore` | `testThreads`, `testMaxPerSession`, `testReleaseInChunks` | `semaphore::so_many_at_a_time`, `semaphore_faults::release_beside_acquire` |
+//! | `TestInterProcessSemaphore` | `testSimple`, `testSimple2` | `semaphore::a_wait_ends_in_time_and_leaves_nothing` |
+//! | `TestInterProcessSemaphore` | `testRelease1AtATime` | `semaphore::first_come_first_served` |
+//! | `TestInterProcessSemaphore` | `testThreadedLeaseIncrease` | `semaphore::the_limit_is_set_while_it_is_used` |
+//! | `TestInterProcessSemaphore` | `testClientClose` | `semaphore::the_end_of_a_client_returns_all` |
+//! | `TestInterProcessSemaphore` | `testGetParticipantNodes` | `semaphore::a_permit_says_where_it_is` |
+//! | `TestInterProcessSemaphore` | `testInterruptAcquire` | `semaphore::cancelling_a_waiter_lets_the_next_in` |
+//! | `TestInterProcessSemaphore` | `testNoOrphanedNodes` | `simulation/tests/scenarios/semaphore_faults.rs` |
 //! | `TestInterProcessSemaphoreCluster` | both | [`semaphore`]; of `testKilledServerWithEnsembleProvider` what happens to those inside, see below |
-//! | `TestInterProcessSemaphoreMutex` | all six that are not re-entrant | [`semaphore_mutex`] |
+//! | `TestInterProcessSemaphoreMutex` | all six that are not re-entrant | `semaphore`: `a_wait_ends_in_time_and_leaves_nothing`, `dropping_it_returns_it`, `an_outage_is_outlived`, `a_permit_is_lost_with_its_session`, `its_directories_are_swept_away_and_made_again`, `a_namespace_does_not_show` |
 //! | `TestFrameworkEdges` | `testProtectionWithKilledSession`, `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | [`framework`] |
 //! | `TestFailedDeleteManager` | `testLostSession`, `testWithNamespaceAndLostSession`, both `testGuaranteedDeleteOnNonExistentNode...` | [`framework`] |
 //! | `TestFailedDeleteManager` | `testBasic` | `outages::a_lock_let_go_of_during_an_outage_is_free_after_it` |
@@ -41,7 +49,8 @@
 //! | conversions whose replies are lost, or whose session or caller goes | `tests/in_process/read_write_lock.rs` |
 //! | two holders on both sides of a partition | `tests/quorum`: `partitions`, `client_links` |
 //! | the herd of readers | `tests/in_process/cost.rs` |
-//! | Curator's faults of semaphores: deadlock by quantity, a lease without its lock, leases that stay after an interrupt, a release that races an acquire, directories that go | [`semaphore_faults`] |
+//! | Curator's faults of semaphores: deadlock by quantity, a release that races an acquire, directories that go | [`semaphore_faults`] |
+//! | a lease without its lock, leases that stay after an interrupt | `simulation/tests/scenarios/semaphore_faults.rs` |
 //! | deadlock of multi-locks | `multi_locks`, `tests/in_process/multi_lock.rs` |
 
 mod atomic;
@@ -54,7 +63,6 @@ mod read_write_lock;
 mod revoking;
 mod semaphore;
 mod semaphore_faults;
-mod semaphore_mutex;
 mod stage;
 mod untested;
 
@@ -70,7 +78,6 @@ pub(crate) fn add(registry: &mut Registry) {
     registry.add("curator::inter_process_read_lock", &revoking::read_lock());
     registry.add("curator::inter_process_read_write_lock", &read_write_lock::all());
     registry.add("curator::inter_process_semaphore", &semaphore::all());
-    registry.add("curator::inter_process_semaphore_mutex", &semaphore_mutex::all());
     registry.add("curator::untested::inter_process_semaphore", &semaphore_faults::all());
     registry.add("curator::inter_process_multi_lock", &multi_lock::all());
     registry.add("curator::lock_internals", &lock_internals::all());

@@ -144,6 +144,7 @@ async fn test_waiting_process_killed_server(both: &Both<'_>) {
     assert_eq!(critical.visits(), 3);
 }
 
+// Shows: multi-lock-loss
 async fn test_killed_session(both: &Both<'_>) {
     let (client, link) = both.linked().await;
     let lock = both.of(&client);
@@ -265,6 +266,8 @@ async fn test_reentrant(both: &Both<'_>) {
         assert!(ours.is_acquired_in_this_process());
         assert!(matches!(theirs.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     }
+    let (work, first) = within("the work", first.while_held_owned(async { 42 })).await.unwrap();
+    assert_eq!(work, 42);
     first.release().await.unwrap();
     assert!(!ours.is_acquired_in_this_process());
     within("free locks", theirs.try_lock()).await.unwrap().release().await.unwrap();
@@ -285,6 +288,7 @@ async fn test_2_clients(both: &Both<'_>) {
 }
 
 /// The refused one is reported, and the others are released.
+// Shows: multi-lock-loss
 async fn test_some_releases_fail(both: &Both<'_>) {
     let client = both.client().await;
     let [one, two] = both.paths();
@@ -298,6 +302,9 @@ async fn test_some_releases_fail(both: &Both<'_>) {
     for (path, left) in [(&one, 0), (&two, 1), (&three, 0)] {
         both.env.wait_count(path, left).await;
     }
+    // The refused one is in the way, of this client too, which says so and leaves nothing else.
+    let error = within("the answer", lock.lock()).await.unwrap_err();
+    assert!(matches!(&error, AcquireError::Orphaned { path, .. } if *path == two), "{error}");
     fault.remove();
 }
 

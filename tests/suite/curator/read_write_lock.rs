@@ -43,6 +43,7 @@ fn pair(stage: &Stage<'_>, client: &Client) -> (InterProcessReadLock, InterProce
 }
 
 /// Twenty readers and eight writers, counted by kind, and all together in the order of the queue.
+// Shows: places
 async fn test_get_participant_nodes(stage: &Stage<'_>) {
     let client = stage.client().await;
     let path = stage.env.lock_path();
@@ -184,6 +185,7 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
 
 /// A writer that queues while another writes does not come in when that one goes on as a reader: in Curator
 /// before 5.5.0 it did.
+// Shows: downgrade
 async fn test_contending_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let path = stage.env.lock_path();
@@ -484,6 +486,7 @@ async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
 
 /// A client that may have one contender at a time: who has been let in does not take the place of those who
 /// wait, whatever it turns into.
+// Shows: downgrade, places
 async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = InterProcessReadWriteLock::builder(&client, stage.env.lock_path()).build().unwrap();

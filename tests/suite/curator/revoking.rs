@@ -55,6 +55,7 @@ async fn held_and_waited_for(
     (node, holder, waiter)
 }
 
+// Shows: revocation
 async fn test_revoking(stage: &Stage<'_>) {
     let (node, holder, waiter) = held_and_waited_for(stage).await;
     let requester = stage.client().await;
@@ -78,6 +79,7 @@ async fn a_request_before_the_holder_listens_is_heard(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
+// Shows: revocation
 async fn a_request_to_a_waiter_is_heard_when_it_holds(stage: &Stage<'_>) {
     let path = stage.env.lock_path();
     let holder = within("a free lock", stage.rival().await.lock()).await.unwrap();

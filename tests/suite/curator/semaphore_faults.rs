@@ -6,19 +6,14 @@ use std::time::Duration;
 use test_support::{SOON, within};
 use tokio::task::{JoinHandle, JoinSet};
 use zookeeper_client as zk;
-use zookeeper_recipes::{AcquireError, Client, InterProcessSemaphore, RetryPolicy, SemaphorePermit};
-use zookeeper_test_server::{Loss, Match, Op};
+use zookeeper_recipes::{AcquireError, InterProcessSemaphore, RetryPolicy, SemaphorePermit};
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{Behaviour, Need, Room};
+use crate::harness::{Behaviour, Room};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Semaphore;
         deadlock_by_quantity.on_an_ensemble_too(),
-        lease_and_lock_in_two_sessions.needs(Need::HoldReplies),
-        lease_of_a_session_that_is_over.on_an_ensemble_too(),
-        lease_left_by_an_interrupt = "CURATOR-462".needs(Need::HoldReplies),
-        lease_left_by_a_lost_reply = "CURATOR-335".needs(Need::HoldReplies),
         permits_of_a_lost_session_without_retries = "CURATOR-595".on_an_ensemble_too(),
         release_beside_acquire = "CURATOR-376".whatever_breaks().on_an_ensemble_too(),
         directories_that_go_meanwhile = "CURATOR-180".on_an_ensemble_too(),
@@ -28,11 +23,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
 
 fn spawn(semaphore: &InterProcessSemaphore, n: u32) -> JoinHandle<Result<SemaphorePermit, AcquireError>> {
     tokio::spawn(semaphore.acquire_many(n, SOON))
-}
-
-/// The transaction by which a client takes its permits.
-fn take(client: &Client) -> Match {
-    Match::op(Op::Multi).session(client.session_id().unwrap()).path_contains("-lease-")
 }
 
 /// Curator's takes one permit after the other: two clients that want most of them each wait for what the
@@ -63,116 +53,6 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
         }
     }
     assert_eq!(room.visits(), 2 * ROUNDS);
-}
-
-/// Curator's lock and lease are two nodes, made one after the other: with a reconnect to another session in
-/// between there is a lease without a lock, and the next in the queue waits for it as it waits for them. Here
-/// the lease comes and the lock goes in one transaction, which a session that is over does not commit.
-async fn lease_and_lock_in_two_sessions(stage: &Stage<'_>) {
-    let (client, other) = (stage.client().await, stage.client().await);
-    let (ours, theirs) = (stage.semaphore(&client, 1), stage.semaphore(&other, 1));
-    within("a free permit", ours.acquire(SOON)).await.unwrap().release().await.unwrap();
-    let session = client.session_id().unwrap();
-    let gate = stage.env.server().hold_request(take(&client));
-    let first = spawn(&ours, 1);
-    within("the transaction", gate.wait_hit()).await;
-    let second = spawn(&theirs, 1);
-    stage.env.wait_count(&stage.env.locks(), 2).await;
-    assert!(stage.env.server().expire_session(session));
-    gate.release();
-    // In whichever order.
-    let mut granted = 0;
-    for waiter in [second, first] {
-        let permit = within("its permit", waiter).await.unwrap().unwrap();
-        let [node] = &permit.nodes()[..] else { panic!("one node") };
-        let owner = stage.env.stat(node).await.unwrap().ephemeral_owner;
-        assert!(owner != session && [client.session_id(), other.session_id()].contains(&Some(owner)));
-        assert_eq!(stage.env.children(&stage.env.leases()).await.len(), 1);
-        granted += 1;
-        permit.release().await.unwrap();
-    }
-    assert_eq!(granted, 2);
-}
-
-/// The same on servers that cannot be told to wait: whenever the session goes, others go on.
-async fn lease_of_a_session_that_is_over(stage: &Stage<'_>) {
-    let (client, link) = stage.linked().await;
-    let ours = stage.semaphore(&client, 2);
-    let theirs = stage.semaphore(&stage.client().await, 2);
-    let held = within("a free permit", ours.acquire(SOON)).await.unwrap();
-    let much = spawn(&ours, 2);
-    stage.env.wait_no_room().await;
-    let rest = spawn(&theirs, 2);
-    stage.env.wait_count(&stage.env.locks(), 2).await;
-    stage.env.expire(&client, &link).await;
-    let rest = within("all permits", rest).await.unwrap().unwrap();
-    within("the loss", held.lost()).await;
-    assert!(!much.is_finished());
-    rest.release().await.unwrap();
-    within("all permits, in the next session", much).await.unwrap().unwrap().release().await.unwrap();
-}
-
-/// A call that is dropped at any step leaves neither a lock nor a lease.
-async fn lease_left_by_an_interrupt(stage: &Stage<'_>) {
-    let client = stage.client().await;
-    let (ours, theirs) = (stage.semaphore(&client, 2), stage.semaphore(&stage.client().await, 2));
-    within("a free permit", ours.acquire(SOON)).await.unwrap().release().await.unwrap();
-    let lock = || {
-        let locks = format!("{}/", stage.env.locks());
-        Match::op(Op::Create).path_prefix(locks).session(client.session_id().unwrap())
-    };
-    let list = || Match::op(Op::GetChildren).path(stage.env.leases()).session(client.session_id().unwrap());
-    let server = stage.env.server();
-    for number in 0..6 {
-        let step = match number / 2 {
-            0 => lock(),
-            1 => list(),
-            _ => take(&client),
-        };
-        // On its way there, and its reply on the way back.
-        let gate = if number % 2 == 0 { server.hold_request(step) } else { server.hold_reply(step) };
-        let interrupted = spawn(&ours, 2);
-        within("the step", gate.wait_hit()).await;
-        interrupted.abort();
-        assert!(within("its end", interrupted).await.unwrap_err().is_cancelled());
-        // One who queues behind what may be there.
-        let next = spawn(&theirs, 2);
-        gate.release();
-        let next = within("the next", next).await.unwrap().unwrap();
-        client.flush(SOON).await.unwrap();
-        assert_eq!(stage.env.children(&stage.env.locks()).await, [""; 0], "step {number}");
-        assert_eq!(theirs.participants().await.unwrap(), next.nodes(), "step {number}");
-        next.release().await.unwrap();
-    }
-}
-
-/// A reply that never comes, with the connection: of the lock, and of the leases.
-async fn lease_left_by_a_lost_reply(stage: &Stage<'_>) {
-    let client = stage.client().await;
-    let ours = stage.semaphore(&client, 3);
-    within("a free permit", ours.acquire(SOON)).await.unwrap().release().await.unwrap();
-    let lock = || {
-        let locks = format!("{}/", stage.env.locks());
-        Match::op(Op::Create).path_prefix(locks).session(client.session_id().unwrap())
-    };
-    for leases in [false, true] {
-        for there in [true, false] {
-            let server = stage.env.server();
-            let lost = if leases { take(&client) } else { lock() };
-            let fault = if there {
-                server.drop_reply(lost, Loss::Reset)
-            } else {
-                server.drop_request(lost, Loss::Reset)
-            };
-            let permits = within("two permits", ours.acquire_many(2, SOON)).await.unwrap();
-            assert_eq!(fault.hits().len(), 1);
-            client.flush(SOON).await.unwrap();
-            assert_eq!(ours.participants().await.unwrap(), permits.nodes());
-            assert_eq!(stage.env.children(&stage.env.locks()).await, [""; 0]);
-            assert_eq!(permits.slots(), [0, 1]);
-            permits.release().await.unwrap();
-        }
-    }
 }
 
 /// With a retry policy that allows nothing.

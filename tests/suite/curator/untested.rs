@@ -65,6 +65,7 @@ fn spawn(lock: &Lock) -> JoinHandle<Result<AnyGuard, AcquireError>> {
 
 /// After the end of the session nothing can be had of the hold any more, whether another client holds the
 /// lock by then or not. (In Curator a re-entrant `acquire` says yes while another client holds the lock.)
+// Shows: telling-a-loss
 async fn re_entry_after_session_loss(stage: &Stage<'_>) {
     let theirs = stage.rival().await;
     for contended in [false, true] {
@@ -87,6 +88,7 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
         // Not before it has been told, with a server that needs no time to end a session; on a real one long
         // before.
         within("the loss", guard.lost()).await;
+        within("the loss of the share", again.lost()).await;
         for guard in [&guard, &again] {
             assert!(!guard.is_held());
             let lost = guard.reenter().unwrap_err();
@@ -155,6 +157,7 @@ async fn cancellation_at_random_moments(stage: &Stage<'_>) {
 }
 
 /// A contender that would have a number after the last is refused: it would be let in beside the holder.
+// Shows: sequence-order
 async fn sequence_overflow(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.newcomer().await, stage.rival().await);
     let path = stage.env.lock_path();
@@ -269,7 +272,7 @@ async fn the_end_of_a_client(stage: &Stage<'_>) {
     next.release().await.unwrap();
 }
 
-/// Some stay until they are served, some give up, some are cancelled; never are two inside, and those who
+/// Some stay until they are served, some give up, some are cancelled, some only ask; never are two inside, and those who
 /// stay are all served.
 async fn comings_and_goings(stage: &Stage<'_>) {
     const ROUNDS: u64 = 8;
@@ -277,7 +280,7 @@ async fn comings_and_goings(stage: &Stage<'_>) {
     let mut tasks = JoinSet::new();
     for _ in 0..3 {
         let client = stage.client().await;
-        for task in 0..4 {
+        for task in 0..5 {
             let (lock, critical) = (stage.lock(&client), Arc::clone(&critical));
             let patience: Vec<_> =
                 (0..ROUNDS).map(|_| stage.env.random().duration(Duration::from_millis(40))).collect();
@@ -287,6 +290,7 @@ async fn comings_and_goings(stage: &Stage<'_>) {
                     let guard = match task {
                         0 => lock.acquire(patience).await.ok(),
                         1 => tokio::time::timeout(patience, lock.lock()).await.ok().map(Result::unwrap),
+                        2 => lock.try_lock().await.ok(),
                         _ => Some(lock.lock().await.unwrap()),
                     };
                     let Some(guard) = guard else { continue };
@@ -297,7 +301,7 @@ async fn comings_and_goings(stage: &Stage<'_>) {
                     visits += 1;
                     drop(guard);
                 }
-                assert!(task < 2 || visits == ROUNDS);
+                assert!(task < 3 || visits == ROUNDS);
                 visits
             });
         }

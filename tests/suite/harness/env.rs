@@ -320,19 +320,6 @@ impl Env {
         }
     }
 
-    /// How many sessions watch a node.
-    pub(crate) async fn watchers(&self, path: &str) -> usize {
-        match &self.servers {
-            Servers::Ours(server) => server.watches_on(path).len(),
-            Servers::Real(servers) => {
-                let (servers, path) = (Arc::clone(servers), path.to_owned());
-                let on = move |member| servers.watches(member).unwrap().get(&path).map_or(0, |all| all.len());
-                let members = self.servers.addresses().len();
-                blocking(move || (0..members).map(on).sum()).await
-            }
-        }
-    }
-
     /// Waits until so many sessions watch a node.
     pub(crate) async fn wait_watchers(&self, path: &str, wanted: usize) {
         let path = path.to_owned();

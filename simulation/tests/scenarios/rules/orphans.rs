@@ -4,15 +4,12 @@
 use std::error::Error;
 use std::time::Duration;
 
-use zookeeper_recipes::{
-    AcquireError, Client, Contention, InterProcessMutex, NodePath, ReleaseError, TryLockError,
-};
+use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, NodePath, ReleaseError, TryLockError};
 use zookeeper_test_server::{Fault, Loss, Match, Op, Server};
 
 use simulation::scenario::tokio;
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, enqueue, fair, granted, hold, mutex, queue, session, start, timed_out,
-    until,
+    DIRECTORY, assert_clean, connect, enqueue, fair, granted, hold, mutex, queue, session, start, until,
 };
 use test_support::{ByHand, SOON, within};
 
@@ -214,22 +211,6 @@ async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
         within("the deletion", client.flush(SOON)).await.unwrap();
         granted(theirs.attempt).await.release().await.unwrap();
     }
-}
-
-/// To others it is a contender like any: they cannot know.
-// Shows: refused-orphan
-#[tokio::test]
-async fn the_orphan_of_another_client_is_a_busy_lock() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
-    let (_fault, node) = leave_an_orphan(&server, &client).await;
-    let error = timed_out(async |timeout| mutex(&other).acquire(timeout).await).await;
-    let AcquireError::TimedOut { contention: Contention { first, .. }, .. } = &error else {
-        panic!("{error:?}")
-    };
-    assert_eq!(first.as_deref(), Some(&*node));
-    client.close().await.unwrap();
-    hold(&other).await.release().await.unwrap();
 }
 
 /// A create whose outcome was unknown comes to light after its attempt was given up, and cannot be deleted.

@@ -1,15 +1,12 @@
 //! What others put below a lock, and limits of size: nothing of it panics or gets in the way.
 
-use std::time::Duration;
-
-use zookeeper_recipes::{BuildError, InterProcessMutex};
 use zookeeper_test_server::CreateMode;
 
 use simulation::scenario::tokio;
 use test_support::in_process::{
-    self, DIRECTORY, assert_clean, connect, enqueue, granted, mutex, queue, session, start, until,
+    self, DIRECTORY, assert_clean, connect, enqueue, granted, mutex, session, start, until,
 };
-use test_support::{SOON, within};
+use test_support::within;
 
 /// Names that are cut, parsed and compared in all the ways that a node's name is.
 // Shows: contenders
@@ -90,58 +87,4 @@ async fn a_crowd_of_others_is_waited_for() {
     assert!(server.expire_session(id));
     granted(waiting.attempt).await.release().await.unwrap();
     assert_clean(&server, "after the crowd").await;
-}
-
-// Shows: data-limit
-#[tokio::test]
-async fn data_that_no_request_can_carry_is_refused_at_build() {
-    let server = start();
-    let client = connect(&server).await;
-    let with = |bytes: usize| InterProcessMutex::builder(&client, DIRECTORY).data(vec![7; bytes]).build();
-    match with(1_000_001).unwrap_err() {
-        BuildError::InvalidOption { path, option: "data", .. } => assert_eq!(path, DIRECTORY),
-        error => panic!("{error}"),
-    }
-    let id = session(&client);
-    // The most that is allowed does work, with a path of the greatest length and within a second set of
-    // limits too.
-    for bytes in [0, 1_000_000] {
-        let mutex = with(bytes).unwrap();
-        let guard = within("the grant", mutex.acquire(SOON)).await.unwrap();
-        assert_eq!(server.node(&guard.node()).unwrap().data.len(), bytes);
-        guard.release().await.unwrap();
-        drop(mutex);
-    }
-    let path = format!("/{}", "p".repeat(16 * 1024 - 1));
-    let mutex = InterProcessMutex::builder(&client, &path).data(vec![7; 1_000_000]).build().unwrap();
-    let guard = within("the grant", mutex.acquire(SOON)).await.unwrap();
-    guard.release().await.unwrap();
-    assert_eq!(session(&client), id, "no connection was closed for a request that was too large");
-    assert_eq!(queue(&server), [""; 0]);
-    assert!(InterProcessMutex::new(&client, format!("{path}p")).is_err());
-}
-
-/// Times at both ends of what can be asked for.
-// Shows: deadline
-#[tokio::test]
-async fn no_duration_panics() {
-    let server = start();
-    let client = connect(&server).await;
-    let mutex = mutex(&client);
-    for timeout in
-        [Duration::MAX, Duration::from_secs(u64::MAX), SOON, Duration::ZERO, Duration::from_nanos(1)]
-    {
-        match within("the answer", mutex.acquire(timeout)).await {
-            Ok(guard) => guard.release().await.unwrap(),
-            Err(error) => assert!(timeout < SOON && error.is_retryable(), "{timeout:?}: {error}"),
-        }
-    }
-    let now = std::time::Instant::now();
-    for deadline in [now, now + SOON] {
-        if let Ok(guard) = within("the answer", mutex.acquire_until(deadline)).await {
-            guard.release().await.unwrap();
-        }
-    }
-    client.flush(Duration::MAX).await.unwrap();
-    assert_clean(&server, "any duration").await;
 }

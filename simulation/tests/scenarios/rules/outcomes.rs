@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::error::Error as _;
 use std::time::Duration;
 
-use zookeeper_recipes::{AcquireError, Client, ErrorKind, InterProcessMutex, ReleaseError, RetryPolicy};
+use zookeeper_recipes::{AcquireError, Client, ErrorKind, ReleaseError, RetryPolicy};
 use zookeeper_test_server::{CreateMode, LogKind, Loss, Match, Op, Server};
 
 use simulation::scenario::tokio;
@@ -348,21 +348,6 @@ async fn give_up_a_create(server: &Server, client: &Client) -> String {
     lost.hits()[0].path.clone()
 }
 
-/// A create that comes to light after its attempt has given it up is found by the next list and deleted.
-// Shows: write-barrier
-#[tokio::test]
-async fn a_late_create_is_deleted_by_the_next_acquire() {
-    let server = start();
-    let client = calm(&server).await;
-    let path = give_up_a_create(&server, &client).await;
-    let late = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&client)).unwrap();
-    let guard = within("the grant past the late node", mutex(&client).lock()).await.unwrap();
-    assert_eq!(queue(&server), [guard.node()]);
-    assert!(!server.exists(&late));
-    guard.release().await.unwrap();
-    assert_clean(&server, "after the late node").await;
-}
-
 /// The same where the client only tries, or looks.
 // Shows: write-barrier
 #[tokio::test]
@@ -460,28 +445,4 @@ async fn a_node_deleted_three_times_ends_the_attempt() {
     assert!(matches!(error, AcquireError::NodeDeleted { times: 3, .. }), "{error}");
     client.flush(SOON).await.unwrap();
     assert_clean(&server, "after three deletions").await;
-}
-
-/// The directory goes between its making and the create: a container that was removed, or a deletion by hand.
-// Shows: directories
-#[tokio::test]
-async fn a_directory_that_vanishes_is_made_again() {
-    let server = start();
-    let client = calm(&server).await;
-    let path = "/vanishing/lock";
-    let mutex = InterProcessMutex::new(&client, path).unwrap();
-    let below = || Match::op(Op::Create).path_prefix("/vanishing/lock/");
-    // The second create finds the directory gone again.
-    let gate = server.hold_request(below().nth(1));
-    let attempt = tokio::spawn(mutex.lock());
-    within("the second create", gate.wait_hit()).await;
-    server.delete(path).unwrap();
-    server.delete("/vanishing").unwrap();
-    gate.release();
-    let guard = granted(attempt).await;
-    guard.release().await.unwrap();
-    // And the same with the containers swept away between two acquires.
-    assert_eq!(server.sweep_containers(), 1);
-    assert!(!server.exists(path));
-    within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
 }

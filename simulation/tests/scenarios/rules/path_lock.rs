@@ -7,11 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    Acl, AcquireError, BuildError, Client, Contention, InterProcessMutex, ParentNodes, Permissions,
-    RetryPolicy,
-};
-use zookeeper_test_server::{Match, NodeKind, Op, Server};
+use zookeeper_recipes::{AcquireError, Client, Contention, InterProcessMutex, RetryPolicy};
+use zookeeper_test_server::{Match, Op, Server};
 
 use simulation::scenario::tokio;
 use test_support::in_process::{
@@ -200,83 +197,6 @@ async fn a_client_has_one_node_below_a_path() {
     held.release().await.unwrap();
     assert_clean(&server, "after a hundred cancellations").await;
     assert_eq!(most_nodes(&server), 2);
-}
-
-/// Rooms are of one client and one path: others neither share one nor wait for it.
-// Shows: one-path-lock
-#[tokio::test]
-async fn another_path_and_another_client_have_rooms_of_their_own() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let mutex = mutex(&client);
-    let held = within("the grant", mutex.lock()).await.unwrap();
-    let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
-    within("the other path", elsewhere.lock()).await.unwrap().release().await.unwrap();
-    let waiting = enqueue(&server, &other).await;
-    assert_eq!(queue(&server).len(), 2);
-    held.release().await.unwrap();
-    granted(waiting.attempt).await.release().await.unwrap();
-}
-
-// Shows: one-path-lock
-#[tokio::test]
-async fn the_first_handle_decides_and_a_conflict_is_an_error() {
-    let server = start();
-    let client = calm(&server).await;
-    let builder = || InterProcessMutex::builder(&client, DIRECTORY);
-    let first = builder().hand_off(3, SOON).data("mine").build().unwrap();
-    let conflicts = [
-        (builder().hand_off(4, SOON).build(), "hand_off"),
-        (builder().data("another's").build(), "data"),
-        (builder().acl([Acl::new("world", "anyone", Permissions::READ)]).build(), "acl"),
-        (builder().parents(ParentNodes::Persistent).build(), "parents"),
-    ];
-    for (built, name) in conflicts {
-        match built.unwrap_err() {
-            BuildError::ConflictingOptions { path, option, .. } => {
-                assert_eq!((&*path, option), (DIRECTORY, name));
-            }
-            error => panic!("{error}"),
-        }
-    }
-    // What is left open, or the same, is no conflict; another client is another room.
-    let second = builder().build().unwrap();
-    builder().hand_off(3, SOON).data("mine").build().unwrap();
-    let other = calm(&server).await;
-    drop(InterProcessMutex::builder(&other, DIRECTORY).hand_off(4, SOON).build().unwrap());
-    let guard = within("the grant", second.lock()).await.unwrap();
-    assert_eq!(server.node(&guard.node()).unwrap().data, b"mine");
-    // A guard keeps the room, and with it the options; when it is gone, so are they.
-    drop((first, second));
-    assert!(builder().hand_off(4, SOON).build().is_err());
-    guard.release().await.unwrap();
-    // The item of the release keeps nothing of the room, but its task may be about to end.
-    client.flush(SOON).await.unwrap();
-    builder().hand_off(4, SOON).build().unwrap();
-}
-
-/// What the options make of the nodes.
-#[tokio::test]
-async fn options_reach_the_server() {
-    let server = Server::start().unwrap();
-    let client = calm(&server).await;
-    for (parents, kind) in [
-        (None, NodeKind::Container),
-        (Some(ParentNodes::Container), NodeKind::Container),
-        (Some(ParentNodes::Persistent), NodeKind::Persistent),
-    ] {
-        let path = format!("/options/{parents:?}/lock");
-        let mut builder = InterProcessMutex::builder(&client, &path);
-        if let Some(parents) = parents {
-            builder = builder.parents(parents);
-        }
-        let guard = within("the grant", builder.build().unwrap().lock()).await.unwrap();
-        assert_eq!(server.node(&path).unwrap().kind, kind, "{parents:?}");
-        let node = server.node(&guard.node()).unwrap();
-        assert!(String::from_utf8_lossy(&node.data).contains(" since "), "who this process is");
-        assert_eq!(node.ephemeral_owner, session(&client));
-        guard.release().await.unwrap();
-    }
 }
 
 /// Pauses of an hour between repetitions.

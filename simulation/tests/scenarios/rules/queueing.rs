@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::{Acl, AcquireError, Client, ErrorKind, InterProcessMutex, RetryPolicy, TryLockError};
+use zookeeper_recipes::{AcquireError, Client, ErrorKind, RetryPolicy, TryLockError};
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Match, Op};
 
 use simulation::scenario::tokio;
@@ -255,102 +255,6 @@ async fn a_deletion_missed_while_disconnected_is_made_up_for() {
     }
 }
 
-/// Patched servers tell of a node's end only those who may read it: a waiter without the permission would
-/// wait for ever, whichever watch it sets, so it is told at once.
-// Shows: no-access
-#[tokio::test]
-async fn a_predecessor_that_may_not_be_read_is_refused() {
-    let server = start();
-    let owner = connect_as(Client::builder().auth("digest", "owner:secret"), &server).await;
-    let private = InterProcessMutex::builder(&owner, DIRECTORY).acl([Acl::creator_all()]).build().unwrap();
-    let held = within("the grant", private.lock()).await.unwrap();
-    let other = calm(&server).await;
-    let error = within("the refusal", mutex(&other).lock()).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error}");
-    other.flush(SOON).await.unwrap();
-    assert_eq!((queue(&server), server.watches()), (vec![held.node().to_string()], 0));
-    // Who has the credentials waits as ever.
-    let kin = connect_as(Client::builder().auth("digest", "owner:secret"), &server).await;
-    let waiting = enqueue(&server, &kin).await;
-    held.release().await.unwrap();
-    granted(waiting.attempt).await.release().await.unwrap();
-}
-
-/// Whatever ends in `lock-` and a number as ZooKeeper prints it queues with ours, whatever made it.
-// Shows: contenders
-#[tokio::test]
-async fn contenders_of_other_makers_are_waited_for() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    for maker in [
-        "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-",
-        "_c_0123456789abcdef0123456789abcdef-lock-",
-        "lock-",
-        "锁-lock-",
-    ] {
-        let path = format!("{DIRECTORY}/{maker}");
-        let node = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&other)).unwrap();
-        let waiting = enqueue(&server, &client).await;
-        assert_eq!(server.watches_on(&node), [session(&client)], "{maker}");
-        server.delete(&node).unwrap();
-        granted(waiting.attempt).await.release().await.unwrap();
-    }
-}
-
-/// Children that no lock made are neither waited for nor deleted.
-// Shows: contenders
-#[tokio::test]
-async fn foreign_children_are_left_alone() {
-    let server = start();
-    let client = calm(&server).await;
-    let strays = ["0", "0000000000", "lock-", "lock-1", "lease-0000000000", "zzz", "库存"];
-    for stray in strays {
-        server.create(&format!("{DIRECTORY}/{stray}"), "").unwrap();
-    }
-    let mutex = mutex(&client);
-    for _ in 0..3 {
-        let guard = within("the grant", mutex.lock()).await.unwrap();
-        assert_eq!(mutex.participants().await.unwrap(), [guard.node()]);
-        guard.release().await.unwrap();
-        within("a try", mutex.try_lock()).await.unwrap().release().await.unwrap();
-    }
-    let mut left = strays.map(str::to_owned);
-    left.sort();
-    assert_eq!(server.children(DIRECTORY), left);
-}
-
-/// Recipes that queue in an order of their own would let both sides in.
-// Shows: mixed-recipes
-#[tokio::test]
-async fn contenders_of_other_orders_are_refused() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    for name in [
-        "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__WRIT__",
-        "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__READ__",
-        "0123456789abcdef0123456789abcdef__lock__",
-    ] {
-        let path = format!("{DIRECTORY}/{name}");
-        let foreign = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&other)).unwrap();
-        let check = |error: AcquireError| match error {
-            AcquireError::Request(error) if error.kind() == ErrorKind::MixedRecipes => {
-                assert_eq!((error.path(), error.node()), (DIRECTORY, Some(&*foreign)));
-            }
-            error => panic!("{error}"),
-        };
-        check(within("the refusal", mutex(&client).lock()).await.unwrap_err());
-        match within("the refusal", mutex(&client).try_lock()).await.unwrap_err() {
-            TryLockError::Acquire(error) => check(error),
-            error => panic!("{error}"),
-        }
-        check(mutex(&client).participants().await.unwrap_err().into());
-        client.flush(SOON).await.unwrap();
-        assert_eq!(queue(&server), [foreign.as_str()], "ours is gone, theirs is not");
-        server.delete(&foreign).unwrap();
-    }
-    assert_clean(&server, "when they are gone").await;
-}
-
 /// A contender of another order that is about to leave is no reason to show nothing.
 // Shows: mixed-recipes
 #[tokio::test]
@@ -410,53 +314,6 @@ async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
     let error = within("the end", attempt).await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::NodeDeleted { times: 2, .. }), "{error}");
     held.release().await.unwrap();
-}
-
-/// It has to wait itself, or is refused; those that were there before it have nothing to do with it.
-// Shows: mixed-recipes
-#[tokio::test]
-async fn a_contender_of_another_order_that_comes_later_ends_no_wait() {
-    let server = start();
-    let (client, second, third) = (calm(&server).await, calm(&server).await, calm(&server).await);
-    let held = hold(&client).await;
-    let waiters = [enqueue(&server, &second).await, enqueue(&server, &third).await];
-    let foreign = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__READ__");
-    let foreign = server.create_as(&foreign, "", CreateMode::EphemeralSequential, session(&client)).unwrap();
-    // They look again, and go on waiting.
-    for (node, waiter) in [(held.node(), &second), (waiters[0].node.clone(), &third)] {
-        let (id, looks) = (session(waiter), server.counters().requests_of(session(waiter), Op::GetChildren));
-        server.set_data(&node, "written to").unwrap();
-        until(&server, "another look, and a watch", move |view| {
-            let looked = view.counters().requests_of(id, Op::GetChildren) == looks + 1;
-            looked && view.watches_on(&node).contains(&id)
-        })
-        .await;
-    }
-    let newcomer = mutex(&calm(&server).await);
-    let refused = within("the refusal", newcomer.lock()).await.unwrap_err();
-    assert_eq!(refused.kind(), Some(ErrorKind::MixedRecipes), "a newcomer: {refused}");
-    held.release().await.unwrap();
-    for waiter in waiters {
-        granted(waiter.attempt).await.release().await.unwrap();
-    }
-    client.flush(SOON).await.unwrap();
-    assert_eq!(queue(&server), [foreign]);
-}
-
-/// Beyond the last number Java's peers sort newcomers first: no newcomer can queue with them.
-// Shows: sequence-order
-#[tokio::test]
-async fn numbers_that_wrap_are_refused() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    server.set_next_sequence(DIRECTORY, i32::MAX).unwrap();
-    let last = within("the last number", mutex(&client).lock()).await.unwrap();
-    assert!(last.node().ends_with("-lock-2147483647"), "{}", last.node());
-    let error = within("the refusal", mutex(&other).lock()).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::SequenceExhausted), "{error}");
-    other.flush(SOON).await.unwrap();
-    assert_eq!(queue(&server), [last.node()]);
-    last.release().await.unwrap();
 }
 
 /// "Busy" is only said by a list right behind a `sync`; the holder may have gone meanwhile.

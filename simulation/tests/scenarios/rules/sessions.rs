@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, ErrorKind, InterProcessMutex, LostReason, ReleaseError,
-    RetryPolicy, TryLockError,
+    RetryPolicy,
 };
 use zookeeper_test_server::{Cut, Match, Op};
 
 use simulation::scenario::tokio;
 use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, connect, connect_as, connect_with, enqueue, granted, hold, mutex, queue,
-    session, start, start_impatient, until,
+    DIRECTORY, calm, connect, connect_as, connect_with, hold, mutex, queue, session, start, start_impatient,
+    until,
 };
-use test_support::{ByHand, SOON, within};
+use test_support::{SOON, within};
 
 /// Long enough to come into the queue in, on a busy machine too, for a call whose time has to end.
 const A_WHILE: Duration = Duration::from_secs(4);
@@ -39,48 +39,18 @@ async fn next_session(client: &Client, old: i64) -> i64 {
 async fn flush_waits_for_what_runs_in_the_background() {
     let server = start();
     let client = connect(&server).await;
-    let guard = hold(&client).await;
+    let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
+    let guards = [hold(&client).await, within("the grant", other.lock()).await.unwrap()];
+    // What is held is not left behind.
+    client.flush(Duration::ZERO).await.unwrap();
     let gate = server.hold_request(Match::op(Op::Delete));
-    drop(guard);
+    drop(guards);
     let error = client.flush(Duration::from_millis(20)).await.unwrap_err();
-    assert!(matches!(error, ReleaseError::TimedOut { nodes: 1, .. }), "{error}");
+    let ReleaseError::TimedOut { nodes: 2, waited, .. } = error else { panic!("{error}") };
+    assert_eq!(waited, Duration::from_millis(20));
     gate.release();
     client.flush(SOON).await.unwrap();
     assert_eq!(server.children(DIRECTORY), [""; 0]);
-}
-
-/// A release that is not waited for goes on.
-// Shows: cleanup
-#[tokio::test]
-async fn a_cancelled_release_goes_on() {
-    let server = start();
-    let client = connect(&server).await;
-    for poll in [false, true] {
-        let guard = hold(&client).await;
-        let release = ByHand::new(guard.release());
-        drop(if poll { release.start() } else { release });
-        client.flush(SOON).await.unwrap();
-        assert_eq!(server.children(DIRECTORY), [""; 0]);
-    }
-}
-
-/// A guard keeps its session, whatever else is dropped.
-// Shows: session-lifetime
-#[tokio::test]
-async fn a_guard_keeps_the_session() {
-    let server = start();
-    let client = connect(&server).await;
-    let id = session(&client);
-    let guard = hold(&client).await;
-    drop(client);
-    // The other client's answer comes after anything that the drop could have sent.
-    let other = connect(&server).await;
-    let error = within("the answer", mutex(&other).try_lock()).await.unwrap_err();
-    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
-    assert!(guard.is_held());
-    assert!(server.sessions().iter().any(|s| s.id == id));
-    within("the release", guard.release()).await.unwrap();
-    until(&server, "the end of the session", move |view| view.sessions().iter().all(|s| s.id != id)).await;
 }
 
 /// `close` tells guards and waiters before it tells the server.
@@ -119,27 +89,6 @@ async fn close_ends_guards_and_waiters() {
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
     assert_eq!(client.state(), ConnectionState::Closed);
     theirs.release().await.unwrap();
-}
-
-// Shows: session-end
-#[tokio::test]
-async fn a_waiter_starts_again_in_the_next_session() {
-    let server = start();
-    let (holder, client) = (connect(&server).await, connect(&server).await);
-    let held = hold(&holder).await;
-    let waiting = enqueue(&server, &client).await;
-    let old = session(&client);
-    assert!(server.expire_session(old));
-    let new = next_session(&client, old).await;
-    let node = held.node();
-    until(&server, "the wait in the next session", move |view| view.watches_on(&node) == [new]).await;
-    assert!(!waiting.attempt.is_finished());
-    held.release().await.unwrap();
-    let guard = granted(waiting.attempt).await;
-    assert_ne!(guard.node(), waiting.node);
-    assert_eq!(server.node(&guard.node()).unwrap().ephemeral_owner, new);
-    guard.release().await.unwrap();
-    assert_clean(&server, "after the next session").await;
 }
 
 /// The deadline of the call goes on over sessions.
@@ -210,29 +159,6 @@ async fn a_holder_whose_session_ends_has_lost_the_lock() {
     assert!(current.is_held() && handle.is_acquired_in_this_process());
     assert_eq!(queue(&server), [current.node()]);
     current.release().await.unwrap();
-}
-
-/// The token of a later grant is greater, over sessions and over directories that were removed.
-// Shows: token-order
-#[tokio::test]
-async fn tokens_grow_over_sessions_and_directories() {
-    let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
-    let mut last = None;
-    for round in 0..6 {
-        let client = if round % 2 == 0 { &a } else { &b };
-        let guard = within("the grant", mutex(client).lock()).await.unwrap();
-        let token = guard.fencing_token();
-        assert_eq!(token.zxid(), server.node(&guard.node()).unwrap().czxid);
-        assert!(Some(token) > last, "{token} after {last:?}");
-        last = Some(token);
-        guard.release().await.unwrap();
-        match round {
-            1 => server.advance_epoch(),
-            3 => server.delete(DIRECTORY).unwrap(),
-            _ => {}
-        }
-    }
 }
 
 /// As after an outage that was longer than the session timeout: a service that is out of use meanwhile asks for no
