@@ -474,7 +474,7 @@ impl Client {
     /// the client is [closed](Self::close). A latch leaves its election, as by
     /// [`LeaderLatch::close`](crate::LeaderLatch::close); the work of a
     /// [`LeaderSelector`](crate::LeaderSelector) is waited for like a guard. Nodes that a client
-    /// [keeps](crate::InterProcessMutexBuilder::sticky) without a guard are given up at once. All other nodes
+    /// [keeps](crate::RecipeBuilder::sticky) without a guard are given up at once. All other nodes
     /// of this client are deleted with its session.
     ///
     /// If guards are left after `timeout`, the client is closed all the same: their locks are lost, and the error
@@ -804,7 +804,7 @@ impl ClientBuilder {
     /// [`Identity`](crate::Identity). It is for people: clients may share a name. It has at most 100 bytes,
     /// without control characters; [`connect`](Self::connect) refuses another with
     /// [`ConnectError::InvalidName`](crate::ConnectError::InvalidName). A lock with its own
-    /// [`data`](crate::InterProcessMutexBuilder::data) does not show it.
+    /// [`data`](crate::RecipeBuilder::data) does not show it.
     ///
     /// # Examples
     /// ```

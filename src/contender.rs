@@ -25,7 +25,7 @@ const SINCE: &str = " since ";
 /// by the wall clock of that host. Clocks of hosts differ, and this one decides nothing; [`Contender::since`]
 /// is by the clock of the servers.
 ///
-/// Data in any other form, from [`data`](crate::InterProcessMutexBuilder::data) of a builder or from another
+/// Data in any other form, from [`data`](crate::RecipeBuilder::data) of a builder or from another
 /// library, is text only: Curator's locks write an IP address, kazoo's nothing unless they were given an
 /// `identifier`. It is shown as UTF-8, with replacement characters for bytes that are not UTF-8, and cut to
 /// 256 bytes. A [request to revoke](crate::Client::attempt_revoke) replaces the data, so that who was asked
@@ -462,7 +462,7 @@ impl fmt::Debug for Contender {
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use zookeeper_recipes::LeaderLatch;
 ///
-/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
+/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").build()?;
 /// latch.leadership().await?;
 /// for participant in latch.participants().await? {
 ///     println!("{} {}", participant.id(), if participant.is_leader() { "leads" } else { "follows" });

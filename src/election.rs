@@ -36,7 +36,7 @@ use crate::token::FencingToken;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use zookeeper_recipes::{LeaderLatch, LeadershipState};
 ///
-/// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+/// let latch = LeaderLatch::new(&client, "/scheduler/leader")?;
 /// let leadership = latch.leadership().await?;
 /// assert_eq!(latch.state(), LeadershipState::Leader(leadership.fencing_token()));
 /// latch.close().await?;

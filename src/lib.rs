@@ -87,7 +87,7 @@
 //!   servers had not answered yet. Other calls say under *Cancel safety* what a drop does.
 //! * **A lock belongs to its guard**, not to a thread or a task. Any task that has the guard can release it.
 //! * **Thousands of tasks of one process may wait for one lock.** They wait in memory, in order, behind one node at
-//!   the servers, and [hand it over](InterProcessMutexBuilder::hand_off) without a request.
+//!   the servers, and [hand it over](RecipeBuilder::hand_off) without a request.
 //! * **A handler that is dropped drops its guards.** Web frameworks drop the future of a request when its
 //!   caller disconnects, and the lock is released in the middle of the work. If the work must be completed,
 //!   move it to a task together with its guard: [`LockGuard::while_held_owned`].
@@ -148,7 +148,7 @@
 //! | `InterProcessSemaphoreV2.acquire(n)`, `returnAll` | [`InterProcessSemaphore::acquire_many`], all or none; [`SemaphorePermit::release`] |
 //! | `SharedCount` of a semaphore | [`InterProcessSemaphore::set_limit`], [`limit`](InterProcessSemaphore::limit) |
 //! | `InterProcessSemaphoreMutex` | [`InterProcessSemaphore`] with a limit of 1 |
-//! | `getLockNodeBytes()` | [`InterProcessMutexBuilder::data`] |
+//! | `getLockNodeBytes()` | [`RecipeBuilder::data`] |
 //! | `InterProcessReadWriteLock.readLock()`, `writeLock()` | [`InterProcessReadWriteLock::read_lock`], [`write_lock`](InterProcessReadWriteLock::write_lock) |
 //! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
 //! | upgrade: waits for itself forever | [`ReadGuard::try_upgrade`], which does not wait for other contenders |
@@ -163,11 +163,11 @@
 //! | `LeaderSelector.start()`, `takeLeadership` | [`LeaderSelector::lead`], which runs a future and drops it on loss |
 //! | `autoRequeue()`, `requeue()` | [`LeaderSelector::lead`] queues again after a loss; after the work, call it again |
 //! | `interruptLeadership()`, `CancelLeadershipException` | [`LeaderSelector::interrupt_leadership`], or dropping the future |
-//! | `LeaderLatch.start()`, `await()` | [`LeaderLatch::start`], [`leadership`](LeaderLatch::leadership) |
+//! | `LeaderLatch.start()`, `await()` | [`LeaderLatch::new`], [`leadership`](LeaderLatch::leadership) |
 //! | `LeaderLatchListener` | [`LeaderLatch::watch_state`], [`Leadership::while_held`] |
 //! | `hasLeadership()`, `getLeader()`, `getParticipants()` | [`LeaderLatch::has_leadership`], [`leader`](LeaderLatch::leader), [`participants`](LeaderLatch::participants), and the same of a selector |
 //! | `getLastPathIsLeader()` | [`Leadership::fencing_token`], [`Leadership::transaction`] |
-//! | `PersistentNode` (ephemeral), `useProtection` | [`PersistentNode`], [`protected`](PersistentNodeBuilder::protected) |
+//! | `PersistentNode` (ephemeral), `useProtection` | [`PersistentNode`], [`protected`](RecipeBuilder::protected) |
 //! | `GroupMember`, its `PathChildrenCache` | [`GroupMember`], [`GroupMember::watch`] |
 //! | `LockInternals` and its driver | not public |
 //! | barriers, queues, caches, `SharedValue`, `DistributedAtomicInteger`, service discovery | no equivalent |
@@ -250,7 +250,8 @@ mod tls;
 mod token;
 mod transaction;
 
-pub use atomic_long::{CachedAtomicLong, DistributedAtomicLong, DistributedAtomicLongBuilder};
+pub use atomic_long::{CachedAtomicLong, DistributedAtomicLong};
+pub use builder::RecipeBuilder;
 pub use client::{Client, ClientBuilder};
 pub use contender::{Contender, ContenderKind, Identity, Participant};
 pub use election::LeadershipState;
@@ -261,27 +262,25 @@ pub use error::{
     OnceError, OrBusy, PersistentNodeError, ReleaseError, ServerFailure, ServerFailureKind, ServerFailures,
     TransactionError, TryLockError,
 };
-pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
+pub use fair_lock::{InterProcessFairLock, QueuedLock};
 pub use fence::{FenceGate, StaleToken};
 pub use group_member::{GroupMember, GroupWatch};
 pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use guards::Guard;
 pub use hold_watch::HoldWatch;
-pub use leader_latch::{LeaderLatch, LeaderLatchBuilder, Leadership};
-pub use leader_selector::{LeaderSelector, LeaderSelectorBuilder};
+pub use leader_latch::{LeaderLatch, Leadership};
+pub use leader_selector::LeaderSelector;
 pub use lock::InterProcessLock;
 pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
-pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
+pub use mutex::InterProcessMutex;
 pub use once::{OnceBuilder, OnceOutcome, OnceRecord, OnceRun, once};
 pub use options::{Acl, ParentNodes, Permissions};
 pub use path::{LockPath, NodePath};
-pub use persistent_node::{PersistentNode, PersistentNodeBuilder, PersistentNodeState};
+pub use persistent_node::{PersistentNode, PersistentNodeState};
 pub use protocol::lease::LeaseMargin;
 pub use protocol::node_name::Dialect;
-pub use read_write_lock::{
-    InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessWriteLock,
-};
-pub use semaphore::{InterProcessSemaphore, InterProcessSemaphoreBuilder, SemaphorePermit};
+pub use read_write_lock::{InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock};
+pub use semaphore::{InterProcessSemaphore, SemaphorePermit};
 pub use session::retry::RetryPolicy;
 pub use session::supervisor::ConnectionState;
 pub use state_watch::StateWatch;

@@ -938,7 +938,7 @@ macro_rules! queue_methods {
             /// before the first writer.
             ///
             /// They are those that are first in the queue. The first may be about to be granted the lock, and
-            /// a node that a client [keeps](crate::InterProcessMutexBuilder::sticky) is first while none of
+            /// a node that a client [keeps](crate::RecipeBuilder::sticky) is first while none of
             /// its tasks holds the lock. Only these nodes are read; otherwise it is [`queue`](Self::queue).
             ///
             /// # Errors
@@ -983,7 +983,7 @@ macro_rules! queue_methods {
             /// Returns how many contenders of all processes hold the lock or wait for it.
             ///
             /// It is one list. The tasks of a client share one node, and count as one
-            /// ([`hand_off`](crate::InterProcessMutexBuilder::hand_off)); those of a fair lock count each.
+            /// ([`hand_off`](crate::RecipeBuilder::hand_off)); those of a fair lock count each.
             ///
             /// # Errors
             /// See [`queue`](Self::queue).

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::builder::lock_builder;
+use crate::builder::{RecipeBuilder, lock_constructors};
 use crate::engine::convert;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::Recipe;
@@ -24,7 +24,7 @@ use crate::protocol::room::HandOff;
 /// for all contenders before it. A reader with only readers before it watches nothing. A free lock of either
 /// kind costs 2 requests. The writers of one client share a node, and so do its readers
 /// that wait together, or come within a moment after the grant
-/// ([`hand_off`](InterProcessReadWriteLockBuilder::hand_off)): a task may come in before an earlier one of another
+/// ([`hand_off`](RecipeBuilder::hand_off)): a task may come in before an earlier one of another
 /// process, or of the other side.
 ///
 /// Both sides are locks like any other: [`read_lock`](Self::read_lock) and [`write_lock`](Self::write_lock),
@@ -72,15 +72,7 @@ pub struct InterProcessReadWriteLock {
     path_lock: Arc<PathLock>,
 }
 
-lock_builder! {
-    /// Builder of an [`InterProcessReadWriteLock`].
-    ///
-    /// All handles of one client for one path and recipe share its options: the first handle decides, and
-    /// what a later one leaves unset it takes over.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
+lock_constructors! {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -102,7 +94,7 @@ lock_builder! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessReadWriteLockBuilder, InterProcessReadWriteLock, Recipe::ReadWriteLock, "read-write lock", "/cache/prices"
+    InterProcessReadWriteLock, Recipe::ReadWriteLock, "read-write lock", "/cache/prices"
 }
 
 impl InterProcessReadWriteLock {
@@ -188,12 +180,12 @@ queue_methods!(
     "lock.write_lock().lock().await?"
 );
 
-impl InterProcessReadWriteLockBuilder {
+impl RecipeBuilder<InterProcessReadWriteLock> {
     /// Sets how many writers of this client have the lock by one node, how many readers share one that did not wait for it
     /// together, and for how long, before another process has its turn; by default 1,000 tasks and 5 ms.
     ///
     /// The writers of a client wait in memory, in order, and a release passes their node to the one that has waited
-    /// longest, as in [a mutex](crate::InterProcessMutexBuilder::hand_off). The readers that wait together have one node
+    /// longest, as in [a mutex](crate::RecipeBuilder::hand_off). The readers that wait together have one node
     /// together, which others of this client share that come within `time` after its grant; it is deleted with the last
     /// of them. A task that waits costs no request. So another process waits for this one at most `time` and the longest
     /// hold of one task more. With a bound of 1 task, no writer hands the lock over, and no reader shares a lock that is

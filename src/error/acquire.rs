@@ -222,7 +222,7 @@ pub enum AcquireError {
         source: Cause,
     },
     /// This client has as many waiters for a fair lock as it may have
-    /// ([`max_waiters`](crate::InterProcessFairLockBuilder::max_waiters)): each has a node, and a directory
+    /// ([`max_waiters`](crate::RecipeBuilder::max_waiters)): each has a node, and a directory
     /// that is too large cannot be listed.
     #[error(
         "the fair lock {path} has {max} nodes of this client already, the limit (`max_waiters`): waiters, or \
@@ -304,7 +304,7 @@ pub enum AcquireError {
     /// The permits are too many for one call, although the limit of the semaphore allows them: one transaction takes
     /// all of them, and ZooKeeper refuses requests over 1 MiB. Acquire fewer at once and
     /// [merge](crate::SemaphorePermit::merge) them, or use less
-    /// [data](crate::InterProcessSemaphoreBuilder::data).
+    /// [data](crate::RecipeBuilder::data).
     #[error(
         "{asked} permits were asked for at once at the semaphore {path}, and one request to ZooKeeper has room for \
          {most}: acquire fewer at once, or with less data",
