@@ -140,7 +140,7 @@ async fn faults_everywhere(what: &str) {
     let written = lose(Op::SetData);
     within("the data", member.set_data("y")).await.expect(what);
     assert_eq!(member.state(), PersistentNodeState::Present, "{what}");
-    let latch = LeaderLatch::start(&client, "/leaders").unwrap();
+    let latch = LeaderLatch::new(&client, "/leaders").unwrap();
     let leader = within("the leadership", latch.leadership()).await.expect(what);
     let hits: Vec<_> =
         lost.iter().chain([&listed, &read, &written]).map(|fault| fault.hits().len()).collect();

@@ -31,25 +31,18 @@ use tokio::net::TcpListener;
 use zookeeper_recipes::{
     Acl, AcquireError, Acquisition, AnyGuard, AtomicLongError, BuildError, CachedAtomicLong, Client,
     ClientBuilder, ConnectError, ConnectionState, Contention, ConversionError, ConversionFailure, Dialect,
-    DistributedAtomicLong, DistributedAtomicLongBuilder, DrainError, ErrorKind, FenceGate, FencingToken,
-    Guard, HoldWatch, Holding, InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock,
-    InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessSemaphore,
-    InterProcessSemaphoreBuilder, InterProcessWriteLock, InvalidPath, LeaseMargin, LocalHolder, LockGuard,
-    LockPath, LockState, Lost, LostReason, MultiLockGuard, NodeData, NodePath, NodeVersion, OnceBuilder,
-    OnceError, OnceOutcome, OnceRecord, OnceRun, ParentNodes, ParseTokenError, Permissions, QueuedLock,
-    ReadGuard, ReadToken, ReleaseError, RetryPolicy, SemaphorePermit, ServerFailure, ServerFailureKind,
-    ServerFailures, StaleToken, StateWatch, Token, Transaction, TransactionError, TryLockError, WriteGuard,
-    mode, once,
+    DistributedAtomicLong, DrainError, ErrorKind, FenceGate, FencingToken, Guard, HoldWatch, Holding,
+    InterProcessFairLock, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, InvalidPath, LeaseMargin,
+    LocalHolder, LockGuard, LockPath, LockState, Lost, LostReason, MultiLockGuard, NodeData, NodePath,
+    NodeVersion, OnceBuilder, OnceError, OnceOutcome, OnceRecord, OnceRun, ParentNodes, ParseTokenError,
+    Permissions, QueuedLock, ReadGuard, ReadToken, RecipeBuilder, ReleaseError, RetryPolicy, SemaphorePermit,
+    ServerFailure, ServerFailureKind, ServerFailures, StaleToken, StateWatch, Token, Transaction,
+    TransactionError, TryLockError, WriteGuard, mode, once,
 };
 use zookeeper_recipes::{Contender, ContenderKind, Identity};
-use zookeeper_recipes::{
-    GroupMember, GroupWatch, PersistentNode, PersistentNodeBuilder, PersistentNodeError, PersistentNodeState,
-};
-use zookeeper_recipes::{
-    LeaderLatch, LeaderLatchBuilder, LeaderSelector, LeaderSelectorBuilder, Leadership, LeadershipState,
-    Participant,
-};
+use zookeeper_recipes::{GroupMember, GroupWatch, PersistentNode, PersistentNodeError, PersistentNodeState};
+use zookeeper_recipes::{LeaderLatch, LeaderSelector, Leadership, LeadershipState, Participant};
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
 fn free<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -82,24 +75,24 @@ fn types_go_anywhere() {
             )+
         };
     }
-    all!(free: Client, ClientBuilder, InterProcessMutex, InterProcessMutexBuilder, InterProcessFairLock);
-    all!(free: InterProcessFairLockBuilder, QueuedLock, InterProcessReadWriteLock);
-    all!(free: InterProcessReadWriteLockBuilder, InterProcessReadLock, InterProcessWriteLock);
+    all!(free: Client, ClientBuilder, InterProcessMutex, RecipeBuilder<InterProcessMutex>, InterProcessFairLock);
+    all!(free: RecipeBuilder<InterProcessFairLock>, QueuedLock, InterProcessReadWriteLock);
+    all!(free: RecipeBuilder<InterProcessReadWriteLock>, InterProcessReadLock, InterProcessWriteLock);
     all!(free: Box<dyn InterProcessLock>, Arc<dyn InterProcessLock>);
     all!(free: LockGuard, ReadGuard, WriteGuard, AnyGuard, Acquisition<LockGuard>);
     all!(free: ConversionError<ReadGuard>, ConversionError<WriteGuard>, ConversionFailure);
     all!(free: InterProcessMultiLock, MultiLockGuard);
     all!(cloned: InterProcessMultiLock);
-    all!(free: InterProcessSemaphore, InterProcessSemaphoreBuilder, SemaphorePermit);
-    all!(cloned: InterProcessSemaphore, InterProcessSemaphoreBuilder);
+    all!(free: InterProcessSemaphore, RecipeBuilder<InterProcessSemaphore>, SemaphorePermit);
+    all!(cloned: InterProcessSemaphore, RecipeBuilder<InterProcessSemaphore>);
     all!(free: FenceGate, LocalHolder, RetryPolicy, ServerFailures, ServerFailure);
-    all!(cloned: Client, ClientBuilder, InterProcessMutex, InterProcessMutexBuilder, InterProcessFairLock);
+    all!(cloned: Client, ClientBuilder, InterProcessMutex, RecipeBuilder<InterProcessMutex>, InterProcessFairLock);
     all!(cloned: InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock, RetryPolicy);
-    all!(free: DistributedAtomicLong, DistributedAtomicLongBuilder, CachedAtomicLong);
-    all!(cloned: DistributedAtomicLong, DistributedAtomicLongBuilder);
-    all!(free: LeaderLatch, LeaderLatchBuilder, Leadership, Participant, LeadershipState);
-    all!(free: LeaderSelector, LeaderSelectorBuilder);
-    all!(cloned: LeaderLatch, LeaderLatchBuilder, Leadership, LeaderSelector, LeaderSelectorBuilder);
+    all!(free: DistributedAtomicLong, RecipeBuilder<DistributedAtomicLong>, CachedAtomicLong);
+    all!(cloned: DistributedAtomicLong, RecipeBuilder<DistributedAtomicLong>);
+    all!(free: LeaderLatch, RecipeBuilder<LeaderLatch>, Leadership, Participant, LeadershipState);
+    all!(free: LeaderSelector, RecipeBuilder<LeaderSelector>);
+    all!(cloned: LeaderLatch, RecipeBuilder<LeaderLatch>, Leadership, LeaderSelector, RecipeBuilder<LeaderSelector>);
     all!(copied: LeadershipState);
     all!(error: zookeeper_recipes::Error);
     all!(free: Contention, ErrorKind);
@@ -123,7 +116,7 @@ fn types_go_anywhere() {
     all!(copied: ContenderKind);
     all!(error: PersistentNodeError);
     all!(borrowed: Transaction<'static>);
-    all!(free: PersistentNode, PersistentNodeBuilder, PersistentNodeState, GroupMember, GroupWatch);
+    all!(free: PersistentNode, RecipeBuilder<PersistentNode>, PersistentNodeState, GroupMember, GroupWatch);
     all!(copied: PersistentNodeState);
     all!(free: NodeData, OnceBuilder, OnceOutcome<u32>, OnceRecord, OnceRun);
     all!(cloned: NodeData, OnceBuilder, OnceOutcome<u32>, OnceRecord);
@@ -608,7 +601,7 @@ async fn what_is_logged_is_one_short_line() {
     assert!(shown.contains("Connected") && shown.contains(&id), "{shown}");
     assert_eq!(assert_brief(&lock), format!("InterProcessMutex({DIRECTORY:?})"));
     let builder = InterProcessMutex::builder(&client, DIRECTORY).data(vec![7; 10_000]);
-    assert_eq!(assert_brief(&builder), format!("InterProcessMutexBuilder({DIRECTORY:?})"));
+    assert_eq!(assert_brief(&builder), format!("RecipeBuilder({DIRECTORY:?})"));
     let guard = within("the grant", lock.lock()).await.unwrap();
     assert!(assert_brief(&guard).contains(guard.node().as_str()));
     let transaction = guard.transaction().create("/secret", vec![7; 10_000]).set_data("/x", "password", None);

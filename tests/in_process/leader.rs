@@ -43,7 +43,7 @@ async fn impatient(server: &Server) -> Client {
 }
 
 fn latch(client: &Client, id: &str) -> LeaderLatch {
-    LeaderLatch::builder(client, PATH).id(id).start().unwrap()
+    LeaderLatch::builder(client, PATH).id(id).build().unwrap()
 }
 
 fn selector(client: &Client) -> LeaderSelector {
@@ -227,7 +227,7 @@ async fn a_latch_and_a_lock_do_not_share_a_path() {
     latch.close().await.unwrap();
 
     let held = InterProcessMutex::new(&other, PATH).unwrap().lock().await.unwrap();
-    let refused = LeaderLatch::start(&connect(&server).await, PATH).unwrap();
+    let refused = LeaderLatch::new(&connect(&server).await, PATH).unwrap();
     let error = within("the refusal", refused.leadership()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::MixedRecipes), "{error}");
     assert!(!error.is_retryable() && error.path() == PATH);
@@ -242,9 +242,9 @@ async fn latches_of_one_client_share_an_id() {
     let server = start();
     let client = connect(&server).await;
     let _first = latch(&client, "a");
-    let error = LeaderLatch::builder(&client, PATH).id("b").start().unwrap_err();
+    let error = LeaderLatch::builder(&client, PATH).id("b").build().unwrap_err();
     assert!(matches!(error, BuildError::ConflictingOptions { option: "id", .. }), "{error}");
-    let second = LeaderLatch::start(&client, PATH).unwrap();
+    let second = LeaderLatch::new(&client, PATH).unwrap();
     until(&server, "both", |view| view.children(PATH).len() == 2).await;
     assert!(second.participants().await.unwrap().iter().all(|participant| participant.id() == "a"));
 }

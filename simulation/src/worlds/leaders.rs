@@ -159,7 +159,7 @@ pub async fn selector_turn(
 
 /// Leads once by a latch.
 pub async fn prove_latch(client: &Client, place: usize, patience: Duration) -> Result<(), String> {
-    let latch = LeaderLatch::start(client, path(place)).map_err(|error| error.to_string())?;
+    let latch = LeaderLatch::new(client, path(place)).map_err(|error| error.to_string())?;
     let led = timeout(patience, latch.leadership()).await;
     let left = latch.close().await;
     led.map_err(|_| "no leadership in time".to_owned())?.map_err(|error| error.to_string())?;
