@@ -149,9 +149,7 @@ impl Term {
 
     /// Returns the loss, if the term has ended by the clock.
     pub(crate) fn lost(&self) -> Option<Lost> {
-        // Released without a loss with its client, before the participant could give it up.
-        let released = || self.held.is_lost_or_released().then_some(LostReason::GivenUp);
-        self.held.lost().or_else(released).map(|reason| self.lost_by(reason))
+        self.held.lost().map(|reason| self.lost_by(reason))
     }
 
     fn lost_by(&self, reason: LostReason) -> Lost {
@@ -360,6 +358,8 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
         };
         hold.is_had();
         let term = Term::new(&hold);
+        // Dropped before the hold, however this ends.
+        let given_up = GivesUp(Arc::clone(hold.held()));
         shared.set(Status::Leads(Arc::clone(&term)));
         let is_lost = tokio::select! {
             biased;
@@ -369,7 +369,7 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
         if is_lost {
             shared.set(Status::Follows);
         } else {
-            hold.held().give_up();
+            drop(given_up);
             shared.set(left_for());
         }
         // Its node is before that of any next term (docs/protocol.md#leaders-work).
@@ -381,6 +381,16 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
             });
             return;
         }
+    }
+}
+
+/// Gives a hold up when it is dropped, unless it is lost. Work in a term waits for its loss, and a release is none:
+/// a task that ends in the middle would leave it running while another leads.
+struct GivesUp(Arc<Held>);
+
+impl Drop for GivesUp {
+    fn drop(&mut self) {
+        contain_panic(|| self.0.give_up());
     }
 }
 

@@ -130,6 +130,7 @@ async fn read<T: Send + Sync>(
             break;
         }
     }
+    contenders.truncate(most);
     Ok(contenders)
 }
 

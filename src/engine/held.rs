@@ -564,14 +564,11 @@ impl Held {
             let lock = self.as_held_lock();
             session.look_after(&lock);
             if let Some(reason) = lost {
-                let is_logged = match reason {
+                match reason {
                     // The node of this hold is not deleted: the log names the deleted one.
-                    LostReason::NodeDeleted => !is_of_other,
-                    LostReason::GivenUp => false,
-                    _ => true,
-                };
-                if is_logged {
-                    session.log_loss(&*lock, reason);
+                    LostReason::NodeDeleted if is_of_other => {}
+                    LostReason::GivenUp => {}
+                    _ => session.log_loss(&*lock, reason),
                 }
                 session.tell_news();
             }

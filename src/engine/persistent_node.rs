@@ -408,7 +408,7 @@ impl Stay<'_> {
                     return Next::Look;
                 }
                 if failure.kind == FailureKind::NoNode {
-                    return self.make_parents().await;
+                    return self.make_parents(failure).await;
                 }
                 self.failed(&failure)
             }
@@ -416,7 +416,7 @@ impl Stay<'_> {
         }
     }
 
-    async fn make_parents(&mut self) -> Next {
+    async fn make_parents(&mut self, missing: Failure) -> Next {
         let (client, Node { path, acl, parents, .. }, session) = (self.client, self.node, self.session);
         let made = session.request(|handle| async move {
             make_directories_above(client, &handle, path, acl, *parents).await
@@ -427,7 +427,7 @@ impl Stay<'_> {
                 self.failures += 1;
                 return Next::Create;
             }
-            Ok(Ok(())) => session.failure(zk::Error::NoNode),
+            Ok(Ok(())) => missing,
             Ok(Err(error)) => session.failure(error),
             Err(SessionGone) => return Next::Look,
         };
