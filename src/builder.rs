@@ -17,9 +17,9 @@ use crate::shown::Quoted;
 ///
 /// The `builder` function of each recipe returns it, and shows all options that the recipe has.
 ///
-/// All handles of one client for one path and recipe share their options: the first handle decides, and a later
-/// one inherits the options that it leaves unset. So do the handles of a mutex and of a leader selector with each
-/// other. Counters and persistent nodes share nothing.
+/// All handles of one client for one path and recipe share their options: the first handle decides, and a
+/// later one inherits the options that it leaves unset. So do the handles of a mutex and of a leader selector
+/// with each other. Counters and persistent nodes share nothing.
 ///
 /// # Examples
 /// ```
@@ -92,19 +92,21 @@ impl<R> RecipeBuilder<R> {
 }
 
 impl<R: sealed::Recipe> RecipeBuilder<R> {
-    /// Builds the recipe, without any I/O. A latch then joins its election in the background, and a persistent node
-    /// is created in the background: their methods report later errors.
+    /// Builds the recipe, without any I/O. A latch then joins its election in the background, and a
+    /// persistent node is created in the background: their methods report later errors.
     ///
     /// # Errors
     /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
     ///   longer than 16 KiB with the namespace.
     /// - [`BuildError::InvalidOption`] if an option has a value that cannot work.
-    /// - [`BuildError::ConflictingOptions`] if the same client uses the path with another value of an option. The
-    ///   id of a selector is called `data` then.
+    /// - [`BuildError::ConflictingOptions`] if the same client uses the path with another value of an option.
+    ///   The id of a selector is called `data` then.
     /// - [`BuildError::LimitMismatch`] if the same client uses a semaphore with another limit.
-    /// - [`BuildError::MixedRecipes`] if the same client uses the path for a recipe with another kind of queue.
+    /// - [`BuildError::MixedRecipes`] if the same client uses the path for a recipe with another kind of
+    ///   queue.
     ///
-    /// A client uses a path while there is a live handle or guard, or a call whose nodes are still being deleted.
+    /// A client uses a path while there is a live handle or guard, or a call whose nodes are still being
+    /// deleted.
     #[doc(alias = "start")]
     #[doc(alias = "create")]
     #[track_caller]

@@ -13,8 +13,7 @@ use crate::engine::path_lock::{Key, PathLock};
 use crate::engine::persistent_node::Turns;
 use crate::engine::registry::Registry;
 use crate::engine::revoke;
-use crate::error::{BuildError, ConnectError, DrainError, Error, ReleaseError};
-use crate::hold_watch::HoldWatch;
+use crate::error::{BuildError, ConnectError, DrainError, Error, Holding, ReleaseError};
 use crate::options::Acl;
 use crate::path::NodePath;
 use crate::protocol::lease::LeaseMargin;
@@ -541,7 +540,10 @@ impl Client {
         }
     }
 
-    /// Returns a watch of the locks that guards of this client hold: for tests, and for a page that shows them.
+    /// Returns the locks that guards of this client hold now, in the order of the paths.
+    ///
+    /// A service can show them on a page. They are of all recipes, permits included, and not of other
+    /// processes. A lock whose lease has ended is not among them.
     ///
     /// # Examples
     /// ```
@@ -549,23 +551,90 @@ impl Client {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessMutex;
-    ///
-    /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
-    /// let job = tokio::spawn(async move {
-    ///     let guard = mutex.lock().await?;
-    ///     guard.lost().await; // the work
-    ///     Ok::<_, zookeeper_recipes::AcquireError>(())
-    /// });
-    /// client.watch_holds().held("/jobs/nightly").await.ok_or("closed")?;
-    /// client.close().await?; // the lock is certainly held here
-    /// job.await??;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// for holding in client.holdings() {
+    ///     println!("{holding}");
+    /// }
+    /// guard.release().await?;
+    /// assert!(client.holdings().is_empty());
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn watch_holds(&self) -> HoldWatch {
-        HoldWatch::new(Arc::clone(&self.core), Arc::clone(&self.path_locks))
+    pub fn holdings(&self) -> Vec<Holding> {
+        holdings::holdings(&self.path_locks)
+    }
+
+    /// Waits until a guard of this client holds the lock at `path`; returns at once if one does.
+    ///
+    /// It is for tests: before one lets a session expire, or stops the server or the service, it needs to know
+    /// that the lock is held, and the guard is deep in the service. It sees the current holds and keeps no
+    /// history, so a lock that is acquired and released at once may have been held without being seen.
+    ///
+    /// It does not return before the call that acquires the lock has returned its guard: a session that
+    /// expires before that is not a loss, since the call goes on in the next one.
+    ///
+    /// If there are several holds at the path, it returns one of them; `None` if the client is closed first.
+    ///
+    /// # Cancel safety
+    /// It only waits.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use zookeeper_recipes::{Client, InterProcessMutex, LostReason};
+    ///
+    /// let server = zookeeper_test_server::Server::start()?;
+    /// let client = Client::connect(&server.connect_string()).await?;
+    ///
+    /// // The service under test.
+    /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let service = tokio::spawn(async move {
+    ///     let guard = mutex.lock().await?;
+    ///     let lost = guard.while_held(std::future::pending::<()>()).await.unwrap_err();
+    ///     Ok::<_, zookeeper_recipes::AcquireError>(lost.reason())
+    /// });
+    ///
+    /// client.wait_until_held("/jobs/nightly").await.ok_or("closed")?; // now it is in the middle of its work
+    /// server.expire_session(client.session_id().ok_or("no session")?);
+    /// assert_eq!(service.await??, LostReason::SessionExpired);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait_until_held(&self, path: impl AsRef<str>) -> Option<Holding> {
+        holdings::held(&self.core, &self.path_locks, path.as_ref()).await
+    }
+
+    /// Waits until no guard of this client holds the lock at `path`: released, dropped or lost. Returns at
+    /// once if none does.
+    ///
+    /// The node of a guard that was dropped may still be there: [`flush`](Self::flush) waits for its
+    /// deletion.
+    ///
+    /// # Cancel safety
+    /// It only waits.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let guard = mutex.lock().await?;
+    /// let work = tokio::spawn(async move {
+    ///     // ..
+    ///     guard.release().await
+    /// });
+    /// client.wait_until_released("/jobs/nightly").await;
+    /// assert!(!mutex.is_acquired_in_this_process());
+    /// # work.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait_until_released(&self, path: impl AsRef<str>) {
+        holdings::released(&self.core, &self.path_locks, Some(path.as_ref()), || {}).await;
     }
 
     /// Connects like [`connect`](Self::connect), and blocks the thread until that is done.

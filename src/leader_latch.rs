@@ -327,13 +327,13 @@ impl sealed::Recipe for LeaderLatch {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # server.create("/scheduler/next", b"")?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{LeaderLatch, LostReason, NodeVersion};
+/// use zookeeper_recipes::{LeaderLatch, LostReason};
 ///
 /// let latch = LeaderLatch::new(&client, "/scheduler/leader")?;
 /// let leadership = latch.leadership().await?;
 /// let done = leadership.while_held(async { 42 /* work of the leader alone */ }).await?;
 /// // For data in ZooKeeper: the servers refuse it once another may lead.
-/// leadership.transaction().set_data("/scheduler/next", b"07:00", NodeVersion::Any).commit().await?;
+/// leadership.transaction().set_data("/scheduler/next", b"07:00", None).commit().await?;
 ///
 /// latch.close().await?;
 /// assert_eq!(leadership.lost().await.reason(), LostReason::GivenUp);

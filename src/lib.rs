@@ -10,7 +10,8 @@
 //! # let server = zookeeper_test_server::Server::start()?;
 //! # let servers = server.connect_string();
 //! use std::time::Duration;
-//! use zookeeper_recipes::{Acquired, Busy, Client, InterProcessMutex, OrBusy};
+//! use zookeeper_recipes::Acquisition::{Acquired, Busy};
+//! use zookeeper_recipes::{Client, InterProcessMutex, OrBusy};
 //!
 //! let client = Client::connect(&servers).await?; // "zk1:2181,zk2:2181,zk3:2181"
 //! let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
@@ -39,7 +40,7 @@
 //! | one leader of many processes, which runs one thing | [`LeaderSelector::lead`] |
 //! | the same, with a state to read and to watch | [`LeaderLatch`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
-//! | a job that runs once per day, or other occasion, although many processes wake for it | [`once()`] |
+//! | a job that runs once per day, or other occasion, although many processes wake for it | [`OnceJob`] |
 //! | a path from a customer's text | [`LockPath::segment`] |
 //! | to start before ZooKeeper does, to stop in order | [`Client::connect_lazy`], [`Client::drain`] |
 //! | an ephemeral node that is re-created whenever the session is replaced | [`PersistentNode`] |
@@ -227,7 +228,6 @@ mod group_member;
 mod guard;
 mod guard_set;
 mod guards;
-mod hold_watch;
 mod leader_latch;
 mod leader_selector;
 mod lock;
@@ -255,25 +255,23 @@ pub use builder::RecipeBuilder;
 pub use client::{Client, ClientBuilder};
 pub use contender::{Contender, ContenderKind, Identity, Participant};
 pub use election::LeadershipState;
-pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention, ConversionError,
-    ConversionFailure, DrainError, Error, ErrorKind, Holding, InvalidPath, LocalHolder, Lost, LostReason,
-    OnceError, OrBusy, PersistentNodeError, ReleaseError, ServerFailure, ServerFailureKind, ServerFailures,
-    TransactionError, TryLockError,
+    ConversionFailure, DrainError, Error, ErrorKind, Holding, InvalidPath, Lost, LostReason, OnceError,
+    OrBusy, PersistentNodeError, ReleaseError, ServerFailure, ServerFailureKind, TransactionError,
+    TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, QueuedLock};
 pub use fence::{FenceGate, StaleToken};
 pub use group_member::{GroupMember, GroupWatch};
 pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use guards::Guard;
-pub use hold_watch::HoldWatch;
 pub use leader_latch::{LeaderLatch, Leadership};
 pub use leader_selector::LeaderSelector;
 pub use lock::InterProcessLock;
 pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
-pub use once::{OnceBuilder, OnceOutcome, OnceRecord, OnceRun, once};
+pub use once::{OnceJob, OnceOutcome, OnceRecord, OnceRun};
 pub use options::{Acl, ParentNodes, Permissions};
 pub use path::{LockPath, NodePath};
 pub use persistent_node::{PersistentNode, PersistentNodeState};
@@ -287,7 +285,7 @@ pub use state_watch::StateWatch;
 #[cfg(feature = "tls")]
 pub use tls::TlsOptions;
 pub use token::{FencingToken, ParseTokenError, ReadToken, Token};
-pub use transaction::{NodeData, NodeVersion, Transaction};
+pub use transaction::{NodeData, Transaction};
 
 /// The parts that a simulation replaces; see `simulation/README.md`.
 #[cfg(simulation)]

@@ -498,7 +498,8 @@ macro_rules! acquire_methods {
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
             #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
             /// use std::time::Duration;
-            /// use zookeeper_recipes::{Acquired, Busy, OrBusy};
+            /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+            /// use zookeeper_recipes::OrBusy;
             ///
             #[doc = concat!("match ", $name, ".acquire(Duration::from_millis(200)).await.or_busy()? {")]
             ///     Acquired(guard) => guard.release().await?, // after the work
@@ -629,7 +630,8 @@ macro_rules! acquire_methods {
             /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
             #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
             /// use std::time::Duration;
-            /// use zookeeper_recipes::{Acquired, Busy, OrBusy};
+            /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+            /// use zookeeper_recipes::OrBusy;
             ///
             #[doc = concat!("match ", $name, ".blocking_acquire(Duration::from_millis(200)).or_busy()? {")]
             ///     Acquired(guard) => guard.blocking_release()?, // after the work

@@ -43,7 +43,8 @@ use crate::protocol::room::HandOff;
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acquired, InterProcessMutex, OrBusy};
+/// use zookeeper_recipes::Acquisition::Acquired;
+/// use zookeeper_recipes::{InterProcessMutex, OrBusy};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 ///

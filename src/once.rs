@@ -20,12 +20,16 @@ use crate::shown::Quoted;
 use crate::token::FencingToken;
 use crate::transaction::{NodeData, Transaction, get_data};
 
-/// Runs a job once per occasion: of all processes that ask for it, one runs it.
+/// How many records are kept, by default and at most.
+const DEFAULT_KEEP: usize = 100;
+const MAX_KEEP: usize = 1_000;
+
+/// A job that runs once per occasion: of all processes that ask for it, one runs it.
 ///
 /// `path` names the job, and the job runs once for each `occasion`: a day, an hour, the number of an invoice
 /// run. All processes must compute the same name. No clock decides anything else: neither when a run has
 /// ended, nor how long its lock lasts. A process whose clock is late asks for the same occasion later, and
-/// finds the record. Nothing is sent before [`run`](OnceBuilder::run).
+/// finds the record. Nothing is sent before [`run`](Self::run).
 ///
 /// # What is promised
 /// - **Recorded at most once.** The record is committed in one transaction with a check of the lock's node.
@@ -47,16 +51,16 @@ use crate::transaction::{NodeData, Transaction, get_data};
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// # async fn send_report() -> std::io::Result<u32> { Ok(3) }
-/// use zookeeper_recipes::{OnceOutcome, once};
+/// use zookeeper_recipes::{OnceJob, OnceOutcome};
 ///
-/// let report = once(&client, "/jobs/report", "2026-11-22");
+/// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
 /// match report.run(|_| async { send_report().await }).await? {
 ///     OnceOutcome::Ran(mails) => println!("{mails} sent"),
 ///     OnceOutcome::AlreadyRun(record) => println!("sent by {}", record.by),
 /// }
 ///
 /// // For the second time.
-/// let report = once(&client, "/jobs/report", "2026-11-22");
+/// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
 /// let outcome = report.run(|_| async { send_report().await }).await?;
 /// assert!(matches!(outcome, OnceOutcome::AlreadyRun(_)));
 /// # Ok(())
@@ -67,43 +71,13 @@ use crate::transaction::{NodeData, Transaction, get_data};
 /// The lock is a mutex at `<path>/lock`, and the record of an occasion the persistent node
 /// `<path>/done/<occasion>`, with one line: who ran it, and the token of the run. The occasion is any text;
 /// characters that are not allowed in a path are [escaped](crate::LockPath::segment).
+#[derive(Clone)]
 #[doc(alias = "cron")]
 #[doc(alias = "scheduler")]
 #[doc(alias = "ShedLock")]
 #[doc(alias = "idempotency")]
-pub fn once(client: &Client, path: impl AsRef<str>, occasion: impl AsRef<str>) -> OnceBuilder {
-    OnceBuilder {
-        client: client.clone(),
-        path: path.as_ref().to_owned(),
-        occasion: occasion.as_ref().to_owned(),
-        keep: DEFAULT_KEEP,
-        wait: None,
-    }
-}
-
-/// How many records are kept, by default and at most.
-const DEFAULT_KEEP: usize = 100;
-const MAX_KEEP: usize = 1_000;
-
-/// A job and its occasion, with the options of the run; [`once`] returns it.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use std::time::Duration;
-/// use zookeeper_recipes::once;
-///
-/// let hourly = once(&client, "/jobs/refresh", "2026-11-22T14").keep(48).wait(Duration::from_secs(60));
-/// hourly.run(|_| async { Ok::<_, std::io::Error>(()) }).await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
 #[must_use = "it does nothing until `run` is called"]
-pub struct OnceBuilder {
+pub struct OnceJob {
     client: Client,
     path: String,
     occasion: String,
@@ -119,9 +93,10 @@ pub struct OnceBuilder {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{OnceOutcome, once};
+/// use zookeeper_recipes::{OnceJob, OnceOutcome};
 ///
-/// let rows = once(&client, "/jobs/nightly", "2026-11-22").run(|_| async { Ok::<_, String>(42) }).await?;
+/// let nightly = OnceJob::new(&client, "/jobs/nightly", "2026-11-22");
+/// let rows = nightly.run(|_| async { Ok::<_, String>(42) }).await?;
 /// assert_eq!(rows, OnceOutcome::Ran(42));
 /// # Ok(())
 /// # }
@@ -143,7 +118,7 @@ pub enum OnceOutcome<T> {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// # let job = || zookeeper_recipes::once(&client, "/jobs/nightly", "2026-11-22");
+/// # let job = || zookeeper_recipes::OnceJob::new(&client, "/jobs/nightly", "2026-11-22");
 /// # job().run(|_| async { Ok::<_, String>(42) }).await?;
 /// use std::time::SystemTime;
 /// use zookeeper_recipes::OnceOutcome;
@@ -169,7 +144,35 @@ impl OnceRecord {
     }
 }
 
-impl OnceBuilder {
+impl OnceJob {
+    /// Creates a job, to be run for an occasion. Nothing is checked before [`run`](Self::run).
+    ///
+    /// `path` names the job; the occasion is any text.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::OnceJob;
+    ///
+    /// let hourly = OnceJob::new(&client, "/jobs/refresh", "2026-11-22T14").keep(48);
+    /// hourly.wait(Duration::from_secs(60)).run(|_| async { Ok::<_, std::io::Error>(()) }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>, occasion: impl AsRef<str>) -> Self {
+        Self {
+            client: client.clone(),
+            path: path.as_ref().to_owned(),
+            occasion: occasion.as_ref().to_owned(),
+            keep: DEFAULT_KEEP,
+            wait: None,
+        }
+    }
+
     /// Sets how many records are kept at least: those of the last occasions that were recorded. From 1 to
     /// 1,000, by default 100.
     ///
@@ -217,9 +220,9 @@ impl OnceBuilder {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{OnceOutcome, once};
+    /// use zookeeper_recipes::{OnceJob, OnceOutcome};
     ///
-    /// let nightly = once(&client, "/jobs/nightly", "2026-11-22");
+    /// let nightly = OnceJob::new(&client, "/jobs/nightly", "2026-11-22");
     /// let outcome = nightly.run(|run| async move {
     ///     println!("{} with token {}", run.occasion(), run.fencing_token());
     ///     Ok::<_, std::io::Error>(42)
@@ -357,7 +360,7 @@ impl Writes {
     }
 }
 
-/// One run of a job, which holds the lock; [`OnceBuilder::run`] passes it to the job.
+/// One run of a job, which holds the lock; [`OnceJob::run`] passes it to the job.
 ///
 /// # Examples
 /// ```
@@ -365,13 +368,13 @@ impl Writes {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{OnceRun, once};
+/// use zookeeper_recipes::{OnceJob, OnceRun};
 ///
 /// async fn report(run: OnceRun) -> std::io::Result<()> {
 ///     println!("the report of {}, with token {}", run.occasion(), run.fencing_token());
 ///     Ok(())
 /// }
-/// once(&client, "/jobs/report", "2026-11-22").run(report).await?;
+/// OnceJob::new(&client, "/jobs/report", "2026-11-22").run(report).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -424,7 +427,7 @@ impl OnceRun {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # server.create("/accounts/7", b"100")?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{OnceRun, once};
+    /// use zookeeper_recipes::{OnceJob, OnceRun};
     ///
     /// type BoxError = Box<dyn std::error::Error + Send + Sync>;
     ///
@@ -435,7 +438,7 @@ impl OnceRun {
     ///     Ok(())
     /// }
     /// for _ in 0..2 {
-    ///     once(&client, "/jobs/interest", "2026-11-22").run(pay_interest).await?;
+    ///     OnceJob::new(&client, "/jobs/interest", "2026-11-22").run(pay_interest).await?;
     /// }
     /// # assert_eq!(server.node("/accounts/7").unwrap().data, b"101");
     /// # Ok(())
@@ -457,8 +460,8 @@ impl fmt::Debug for OnceRun {
     }
 }
 
-impl fmt::Debug for OnceBuilder {
+impl fmt::Debug for OnceJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OnceBuilder({}, {})", Quoted(&self.path), Quoted(&self.occasion))
+        write!(f, "OnceJob({}, {})", Quoted(&self.path), Quoted(&self.occasion))
     }
 }

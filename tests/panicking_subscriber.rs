@@ -11,8 +11,8 @@ use test_support::{listen_to_log, poll_until};
 use tracing::Metadata;
 use zookeeper_recipes::{
     Client, ConnectionState, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore,
-    LeaderLatch, LockGuard, OnceOutcome, PersistentNode, PersistentNodeState, ReleaseError, RetryPolicy,
-    once,
+    LeaderLatch, LockGuard, OnceJob, OnceOutcome, PersistentNode, PersistentNodeState, ReleaseError,
+    RetryPolicy,
 };
 use zookeeper_test_server::{Loss, Match, Op};
 
@@ -133,7 +133,7 @@ async fn faults_everywhere(what: &str) {
     let listed = lose(Op::GetChildren);
     assert!(within("the queue", mutex.participants()).await.expect(what).is_empty(), "{what}");
     let read = lose(Op::GetData);
-    let job = once(&client, "/jobs/close", "monday").run(async |_| Ok::<_, Infallible>(()));
+    let job = OnceJob::new(&client, "/jobs/close", "monday").run(async |_| Ok::<_, Infallible>(()));
     assert!(matches!(within("the job", job).await.expect(what), OnceOutcome::Ran(())), "{what}");
     let member = PersistentNode::new(&client, "/members/a", "x").unwrap();
     within("the node", member.wait_for_initial_create(SOON)).await.expect(what);

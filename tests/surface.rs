@@ -31,14 +31,13 @@ use tokio::net::TcpListener;
 use zookeeper_recipes::{
     Acl, AcquireError, Acquisition, AnyGuard, AtomicLongError, BuildError, CachedAtomicLong, Client,
     ClientBuilder, ConnectError, ConnectionState, Contention, ConversionError, ConversionFailure, Dialect,
-    DistributedAtomicLong, DrainError, ErrorKind, FenceGate, FencingToken, Guard, HoldWatch, Holding,
+    DistributedAtomicLong, DrainError, ErrorKind, FenceGate, FencingToken, Guard, Holding,
     InterProcessFairLock, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
     InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, InvalidPath, LeaseMargin,
-    LocalHolder, LockGuard, LockPath, LockState, Lost, LostReason, MultiLockGuard, NodeData, NodePath,
-    NodeVersion, OnceBuilder, OnceError, OnceOutcome, OnceRecord, OnceRun, ParentNodes, ParseTokenError,
-    Permissions, QueuedLock, ReadGuard, ReadToken, RecipeBuilder, ReleaseError, RetryPolicy, SemaphorePermit,
-    ServerFailure, ServerFailureKind, ServerFailures, StaleToken, StateWatch, Token, Transaction,
-    TransactionError, TryLockError, WriteGuard, mode, once,
+    LockGuard, LockPath, LockState, Lost, LostReason, MultiLockGuard, NodeData, NodePath, OnceError, OnceJob,
+    OnceOutcome, OnceRecord, OnceRun, ParentNodes, ParseTokenError, Permissions, QueuedLock, ReadGuard,
+    ReadToken, RecipeBuilder, ReleaseError, RetryPolicy, SemaphorePermit, ServerFailure, ServerFailureKind,
+    StaleToken, StateWatch, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode,
 };
 use zookeeper_recipes::{Contender, ContenderKind, Identity};
 use zookeeper_recipes::{GroupMember, GroupWatch, PersistentNode, PersistentNodeError, PersistentNodeState};
@@ -75,7 +74,8 @@ fn types_go_anywhere() {
             )+
         };
     }
-    all!(free: Client, ClientBuilder, InterProcessMutex, RecipeBuilder<InterProcessMutex>, InterProcessFairLock);
+    all!(free: Client, ClientBuilder, InterProcessMutex, InterProcessFairLock);
+    all!(free: RecipeBuilder<InterProcessMutex>);
     all!(free: RecipeBuilder<InterProcessFairLock>, QueuedLock, InterProcessReadWriteLock);
     all!(free: RecipeBuilder<InterProcessReadWriteLock>, InterProcessReadLock, InterProcessWriteLock);
     all!(free: Box<dyn InterProcessLock>, Arc<dyn InterProcessLock>);
@@ -85,25 +85,27 @@ fn types_go_anywhere() {
     all!(cloned: InterProcessMultiLock);
     all!(free: InterProcessSemaphore, RecipeBuilder<InterProcessSemaphore>, SemaphorePermit);
     all!(cloned: InterProcessSemaphore, RecipeBuilder<InterProcessSemaphore>);
-    all!(free: FenceGate, LocalHolder, RetryPolicy, ServerFailures, ServerFailure);
-    all!(cloned: Client, ClientBuilder, InterProcessMutex, RecipeBuilder<InterProcessMutex>, InterProcessFairLock);
+    all!(free: FenceGate, RetryPolicy, ServerFailure);
+    all!(cloned: Client, ClientBuilder, InterProcessMutex, InterProcessFairLock);
+    all!(cloned: RecipeBuilder<InterProcessMutex>);
     all!(cloned: InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock, RetryPolicy);
     all!(free: DistributedAtomicLong, RecipeBuilder<DistributedAtomicLong>, CachedAtomicLong);
     all!(cloned: DistributedAtomicLong, RecipeBuilder<DistributedAtomicLong>);
     all!(free: LeaderLatch, RecipeBuilder<LeaderLatch>, Leadership, Participant, LeadershipState);
     all!(free: LeaderSelector, RecipeBuilder<LeaderSelector>);
-    all!(cloned: LeaderLatch, RecipeBuilder<LeaderLatch>, Leadership, LeaderSelector, RecipeBuilder<LeaderSelector>);
+    all!(cloned: LeaderLatch, RecipeBuilder<LeaderLatch>, Leadership);
+    all!(cloned: LeaderSelector, RecipeBuilder<LeaderSelector>);
     all!(copied: LeadershipState);
     all!(error: zookeeper_recipes::Error);
     all!(free: Contention, ErrorKind);
     all!(cloned: Contention);
     all!(copied: ErrorKind);
     all!(free: Acl, LockPath, NodePath);
-    all!(free: HoldWatch, Holding, StateWatch<ConnectionState>, StateWatch<LeadershipState>);
-    all!(cloned: HoldWatch, Holding, StateWatch<ConnectionState>);
-    all!(cloned: Acl, LockPath, NodePath, ServerFailures);
-    all!(free: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
-    all!(copied: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
+    all!(free: Holding, StateWatch<ConnectionState>, StateWatch<LeadershipState>);
+    all!(cloned: Holding, StateWatch<ConnectionState>);
+    all!(cloned: Acl, LockPath, NodePath);
+    all!(free: FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
+    all!(copied: FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
     all!(free: ParentNodes, Permissions, LeaseMargin, Dialect, ServerFailureKind);
     all!(copied: ParentNodes, Permissions, LeaseMargin, Dialect);
     all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
@@ -118,8 +120,8 @@ fn types_go_anywhere() {
     all!(borrowed: Transaction<'static>);
     all!(free: PersistentNode, RecipeBuilder<PersistentNode>, PersistentNodeState, GroupMember, GroupWatch);
     all!(copied: PersistentNodeState);
-    all!(free: NodeData, OnceBuilder, OnceOutcome<u32>, OnceRecord, OnceRun);
-    all!(cloned: NodeData, OnceBuilder, OnceOutcome<u32>, OnceRecord);
+    all!(free: NodeData, OnceJob, OnceOutcome<u32>, OnceRecord, OnceRun);
+    all!(cloned: NodeData, OnceJob, OnceOutcome<u32>, OnceRecord);
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
@@ -128,9 +130,8 @@ fn types_go_anywhere() {
     const { assert!(!Cloned::<MultiLockGuard>::IS && !Cloned::<SemaphorePermit>::IS) };
     const { assert!(!Cloned::<ReadGuard>::IS && !Cloned::<WriteGuard>::IS) };
 
-    // Two variants and a function, which are no types, a trait for results, and a type of the feature `tls`, which
-    // its own tests check.
-    let no_types = ["Acquired", "Busy", "OrBusy", "TlsOptions", "once"];
+    // A trait for results, and a type of the feature `tls`, which its own tests check.
+    let no_types = ["OrBusy", "TlsOptions"];
     for name in architecture::public_names().iter().filter(|name| !no_types.contains(&name.as_str())) {
         let is_checked = checked
             .iter()
@@ -183,7 +184,7 @@ fn futures_go_anywhere(
     sent(member.watch_state().changed());
     sent(client.watch_state().wait_for(|_| true));
     spawned(member.close());
-    sent(once(client, "", "").run(|run| async move { run.get_data("").await }));
+    sent(OnceJob::new(client, "", "").run(|run| async move { run.get_data("").await }));
     spawned(guard.release());
     spawned(selector.lead(|_| async {}));
     sent(selector.participants());
@@ -562,7 +563,6 @@ fn things_can_be_shown() {
     shown::<ReadToken>();
     shown::<Token>();
     shown::<LostReason>();
-    shown::<LocalHolder>();
     assert_eq!(ConnectionState::Suspended.to_string(), "suspended");
     assert_eq!(LockState::Held.to_string(), "held");
     assert_eq!(LockState::Lost(LostReason::Closed).to_string(), "lost: its client was closed");

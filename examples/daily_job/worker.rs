@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zookeeper_recipes::{Client, OnceError, OnceOutcome, OnceRun, once};
+use zookeeper_recipes::{Client, OnceError, OnceJob, OnceOutcome, OnceRun};
 
 use crate::common::crew::{self, Worker};
 use crate::common::tree::Tree;
@@ -83,7 +83,7 @@ impl Node {
         let Assignment { root, config, .. } = &self.assignment;
         let job = format!("{root}/job");
         for attempt in 0..ATTEMPTS {
-            let today = once(&self.client, &job, format!("day-{day:04}")).wait(config.wait);
+            let today = OnceJob::new(&self.client, &job, format!("day-{day:04}")).wait(config.wait);
             match today.run(|run| self.do_alone(run, day, attempt)).await {
                 Ok(OnceOutcome::Ran(()) | OnceOutcome::AlreadyRun(_)) => return Ok(()),
                 // The lock was lost, or no server has said what became of the record: the record tells.

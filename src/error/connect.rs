@@ -10,7 +10,7 @@ use super::build::InvalidPath;
 use super::cause::Cause;
 use crate::shown::{Quoted, Short, debug_as_text};
 
-/// Why one server gave no session; part of [`ServerFailures`].
+/// Why one server gave no session; part of [`ConnectError::TimedOut`].
 ///
 /// After a connect that failed, each server is asked once for its status (`srvr`), which creates no session.
 ///
@@ -149,48 +149,27 @@ impl fmt::Debug for ServerFailure {
     }
 }
 
-/// Why each server gave no session: the source of [`ConnectError::TimedOut`].
-///
-/// It is shown with one line for each server.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// use std::error::Error;
-/// use std::time::Duration;
-/// use zookeeper_recipes::{Client, ServerFailures};
-///
-/// let builder = Client::builder().connect_timeout(Duration::from_millis(100));
-/// let error = builder.connect("127.0.0.1:1,127.0.0.1:2").await.unwrap_err();
-/// let failures: &ServerFailures = error.source().unwrap().downcast_ref().unwrap();
-/// println!("{failures}"); // `127.0.0.1:1: it refuses connections`, and a line for the other
-/// assert_eq!(failures.to_string().lines().count(), 2);
-/// # }
-/// ```
-#[derive(Clone, Default)]
-pub struct ServerFailures {
-    pub(crate) failures: Vec<ServerFailure>,
+/// Why each server gave no session, as the source of an error: one line for each.
+pub(crate) struct ServerFailures {
+    text: String,
     /// The last error of the client library.
-    pub(crate) source: Option<Cause>,
+    source: Option<Cause>,
 }
 
 impl ServerFailures {
-    /// Returns the servers in the order of the connect string, at most 16.
-    pub fn iter(&self) -> impl Iterator<Item = &ServerFailure> {
-        self.failures.iter()
+    pub(crate) fn new(failures: &[ServerFailure], source: Option<Cause>) -> Self {
+        let lines: Vec<_> = failures.iter().map(ToString::to_string).collect();
+        let text = match &lines[..] {
+            [] => "no server could be asked why".to_owned(),
+            lines => lines.join("\n"),
+        };
+        Self { text, source }
     }
 }
 
 impl fmt::Display for ServerFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.failures.is_empty() {
-            return f.write_str("no server could be asked why");
-        }
-        for (i, failure) in self.failures.iter().enumerate() {
-            write!(f, "{}{failure}", if i == 0 { "" } else { "\n" })?;
-        }
-        Ok(())
+        f.write_str(&self.text)
     }
 }
 
@@ -243,9 +222,11 @@ pub enum ConnectError {
         servers: String,
         /// The connect timeout.
         timeout: Duration,
-        /// Why each server gave no session: the source.
+        /// Why each server gave no session, in the order of the connect string, at most 16.
+        failures: Vec<ServerFailure>,
+        /// The same as text, with one line for each.
         #[source]
-        failures: ServerFailures,
+        source: Cause,
     },
     /// The connect string cannot be used.
     #[error(

@@ -23,10 +23,32 @@ const NAMED: usize = 3;
 /// use zookeeper_recipes::InterProcessMutex;
 ///
 /// let guard = InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
-/// for holding in client.watch_holds().holdings() {
+/// for holding in client.holdings() {
 ///     assert_eq!(holding.path(), "/jobs/nightly");
 ///     println!("{} since {:?}, by {}", holding.path(), holding.held_for(), holding.location());
 /// }
+/// # guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// In the error of a call that has waited for it:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::{AcquireError, InterProcessMutex};
+///
+/// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+/// let guard = mutex.lock().await?;
+/// let error = mutex.acquire(Duration::from_millis(20)).await.unwrap_err();
+/// let AcquireError::TimedOut { contention, .. } = &error else { panic!("{error}") };
+/// let holder = contention.holder.as_ref().unwrap();
+/// assert!(holder.held_for() >= Duration::from_millis(20));
+/// println!("held since {}", holder.location()); // the line of `mutex.lock()`
 /// # guard.release().await?;
 /// # Ok(())
 /// # }

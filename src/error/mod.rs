@@ -25,11 +25,12 @@ mod request;
 mod tests;
 mod transaction;
 
-pub use acquire::{AcquireError, Contention, LocalHolder, TryLockError};
+pub use acquire::{AcquireError, Contention, TryLockError};
 pub use atomic::AtomicLongError;
 pub use build::{BuildError, InvalidPath};
 pub(crate) use cause::Cause;
-pub use connect::{ConnectError, ServerFailure, ServerFailureKind, ServerFailures};
+pub(crate) use connect::ServerFailures;
+pub use connect::{ConnectError, ServerFailure, ServerFailureKind};
 pub use convert::{ConversionError, ConversionFailure};
 pub use drain::{DrainError, Holding};
 pub use lost::{Lost, LostReason};

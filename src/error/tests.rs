@@ -251,8 +251,9 @@ fn what_is_in_the_way_is_said() {
     assert_eq!(contention(1, None).to_string(), "another contender is ahead");
     let first = contention(2, Some(node())).to_string();
     assert_eq!(first, format!("2 contenders are ahead, the first is {NODE:?}"));
-    let holder = super::LocalHolder { held_for: SOON, location: std::panic::Location::caller() };
-    let text = Contention { holder: Some(holder), ..contention(1, None) }.to_string();
+    let holder =
+        super::Holding { path: PATH.to_owned(), held_for: SOON, location: std::panic::Location::caller() };
+    let text = Contention { holder: Some(Box::new(holder)), ..contention(1, None) }.to_string();
     assert!(text.starts_with("this process itself has held it for 20s, acquired at "), "{text}");
 }
 
@@ -285,7 +286,12 @@ fn errors_of_connecting_name_the_servers_and_say_whether_to_try_again() {
     let servers = || "zk1:2181".to_owned();
     for (error, retryable) in [
         (
-            ConnectError::TimedOut { servers: servers(), timeout: SOON, failures: ServerFailures::default() },
+            ConnectError::TimedOut {
+                servers: servers(),
+                timeout: SOON,
+                failures: Vec::new(),
+                source: Arc::new(ServerFailures::new(&[], None)),
+            },
             true,
         ),
         (ConnectError::NoCredentials { servers: servers() }, false),

@@ -13,8 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ErrorKind, FencingToken, InterProcessMutex, LeaderLatch,
-    LeaderSelector, Leadership, LeadershipState, LostReason, NodeVersion, Participant, RetryPolicy,
-    TransactionError,
+    LeaderSelector, Leadership, LeadershipState, LostReason, Participant, RetryPolicy, TransactionError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, Op, Server};
 
@@ -493,7 +492,7 @@ async fn what_a_leadership_is_asked_after_its_end_says_why() {
     assert_eq!(leadership.get_data(PATH).await.unwrap().unwrap().data, b"plan");
     // Under way when it is given up, and sent after the node has gone.
     let gate = server.hold_request(Match::op(Op::Multi).session(session(&client)));
-    let mut write = task::spawn(leadership.transaction().set_data(PATH, "late", NodeVersion::Any).commit());
+    let mut write = task::spawn(leadership.transaction().set_data(PATH, "late", None).commit());
     assert_pending!(write.poll());
     within("the write", gate.wait_hit()).await;
     server.delete(&leadership.node()).unwrap();

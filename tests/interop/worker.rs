@@ -13,10 +13,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    AcquireError, Acquired, Busy, Client, ConversionFailure, Dialect, ErrorKind, InterProcessFairLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessSemaphore, InterProcessWriteLock, LockGuard, MultiLockGuard, OrBusy as _, ReadGuard,
-    ReleaseError, RetryPolicy, SemaphorePermit, WriteGuard,
+    AcquireError,
+    Acquisition::{Acquired, Busy},
+    Client, ConversionFailure, Dialect, ErrorKind, InterProcessFairLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore,
+    InterProcessWriteLock, LockGuard, MultiLockGuard, OrBusy as _, ReadGuard, ReleaseError, RetryPolicy,
+    SemaphorePermit, WriteGuard,
 };
 
 use super::Failure;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use zookeeper_recipes::{Client, InterProcessMutex, LockGuard, NodeVersion};
+use zookeeper_recipes::{Client, InterProcessMutex, LockGuard};
 
 use super::Holder;
 use crate::Error;
@@ -63,9 +63,7 @@ impl Holder for Ours {
 
     /// By a transaction that is refused when the lock is not held.
     async fn write(&self, node: &str, value: &str, _: i64) -> Result<(), Error> {
-        let write = async |guard: &LockGuard| {
-            guard.transaction().set_data(node, value, NodeVersion::Any).commit().await
-        };
+        let write = async |guard: &LockGuard| guard.transaction().set_data(node, value, None).commit().await;
         Ok(self.lend(write).await??)
     }
 

@@ -36,7 +36,7 @@ pub fn selector(client: &Client, place: usize) -> LeaderSelector {
 pub async fn latch_turn(client: &Client, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
     let began = world.now();
     let builder = LeaderLatch::builder(client, path(place)).id(machine.number.to_string());
-    let latch = builder.start().expect("the options are valid");
+    let latch = builder.build().expect("the options are valid");
     let wait = Duration::from_millis(rng.range(1, 2 * world.plan.timeout_ms()));
     // While it does not wait, it may lead.
     let mut within = None;
