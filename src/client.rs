@@ -13,7 +13,7 @@ use crate::engine::path_lock::{Key, PathLock};
 use crate::engine::persistent_node::Turns;
 use crate::engine::registry::Registry;
 use crate::engine::revoke;
-use crate::error::{BuildError, ConnectError, DrainError, Error, Holding, ReleaseError};
+use crate::error::{BuildError, ConnectError, Error, Holding, ReleaseError};
 use crate::options::Acl;
 use crate::path::NodePath;
 use crate::protocol::lease::LeaseMargin;
@@ -484,7 +484,8 @@ impl Client {
     /// closed in that time expires.
     ///
     /// # Errors
-    /// See [`DrainError`]. The client is closed in any case.
+    /// [`ReleaseError::StillHeld`] if guards were left, and [`ReleaseError::SessionNotClosed`] if no server
+    /// confirmed the end of the session. The client is closed in any case.
     ///
     /// # Cancel safety
     /// If the future is dropped, no lock is acquired any more, but the client is not closed: call
@@ -521,7 +522,7 @@ impl Client {
     /// ```
     #[doc(alias = "shutdown")]
     #[doc(alias = "graceful shutdown")]
-    pub async fn drain(&self, timeout: Duration) -> Result<(), DrainError> {
+    pub async fn drain(&self, timeout: Duration) -> Result<(), ReleaseError> {
         let started = Instant::now();
         let mut held = holdings::drain(&self.core, &self.path_locks, timeout).await;
         if held.is_empty() {
@@ -534,9 +535,11 @@ impl Client {
             held = holdings::drain(&self.core, &self.path_locks, left).await;
         }
         match (self.core.close().await, held.is_empty()) {
-            (Ok(()), true) => Ok(()),
-            (Err(error), true) => Err(DrainError::NotClosed(error)),
-            (closed, false) => Err(DrainError::StillHeld { timeout, held, source: closed.err() }),
+            (closed, true) => closed,
+            (closed, false) => {
+                let source = closed.err().map(|error| Arc::new(error) as _);
+                Err(ReleaseError::StillHeld { timeout, held, source })
+            }
         }
     }
 
@@ -678,7 +681,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`drain`](Self::drain).
-    pub fn blocking_drain(&self, timeout: Duration) -> Result<(), DrainError> {
+    pub fn blocking_drain(&self, timeout: Duration) -> Result<(), ReleaseError> {
         block_on(self.drain(timeout))
     }
 
@@ -953,7 +956,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`connect`](Self::connect) returns [`ConnectError::InvalidTls`] if the options cannot be used. If a
-    /// handshake fails, its [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailureKind):
+    /// handshake fails, its [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailure):
     /// its certificate is of an unknown CA or for another host, or it requires a different client
     /// certificate.
     ///

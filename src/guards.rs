@@ -9,7 +9,7 @@ use crate::engine::multi::BoxedFuture;
 use crate::error::{Lost, ReleaseError, TransactionError};
 use crate::guard_set::Shares;
 use crate::protocol::hold::LockState;
-use crate::transaction::{NodeData, Transaction};
+use crate::transaction::Transaction;
 
 /// A guard of any kind, for code that does not depend on the kind: of a lock
 /// ([`LockGuard`](crate::LockGuard)), of several ([`MultiLockGuard`](crate::MultiLockGuard)), or of permits
@@ -158,7 +158,7 @@ pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     fn get_data<'a>(
         &'a self,
         path: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, TransactionError>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Option<(Vec<u8>, i32)>, TransactionError>> + Send + 'a>> {
         Box::pin(self.shares(Inside(())).get_data(path))
     }
 
@@ -563,9 +563,9 @@ macro_rules! guard_methods {
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
             #[doc = concat!("# let guard = zookeeper_recipes::", $make, ";")]
             /// # server.create("/config/rates", b"old")?;
-            /// let rates = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
-            /// if rates.data == b"old" {
-            ///     guard.transaction().set_data("/config/rates", b"new", rates.version).commit().await?;
+            /// let (rates, version) = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
+            /// if rates == b"old" {
+            ///     guard.transaction().set_data("/config/rates", b"new", version).commit().await?;
             /// }
             /// assert!(guard.get_data("/config/none").await?.is_none());
             /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
@@ -576,7 +576,7 @@ macro_rules! guard_methods {
             pub async fn get_data(
                 &self,
                 path: impl AsRef<str>,
-            ) -> Result<Option<crate::NodeData>, crate::TransactionError> {
+            ) -> Result<Option<(Vec<u8>, i32)>, crate::TransactionError> {
                 self.shares().get_data(path.as_ref()).await
             }
 

@@ -17,7 +17,7 @@ use crate::path::NodePath;
 use crate::shown::Quoted;
 use crate::state_watch::StateWatch;
 use crate::token::FencingToken;
-use crate::transaction::{NodeData, Transaction, get_data};
+use crate::transaction::{Transaction, get_data};
 
 /// A participant of an election, from its start until it is closed or dropped.
 ///
@@ -478,14 +478,14 @@ impl Leadership {
     ///
     /// let latch = LeaderLatch::new(&client, "/scheduler/leader")?;
     /// let leadership = latch.leadership().await?;
-    /// let plan = leadership.get_data("/scheduler/plan").await?.ok_or("there is no plan")?;
-    /// leadership.transaction().set_data("/scheduler/plan", b"new", plan.version).commit().await?;
+    /// let (_, version) = leadership.get_data("/scheduler/plan").await?.ok_or("there is no plan")?;
+    /// leadership.transaction().set_data("/scheduler/plan", b"new", version).commit().await?;
     /// # assert_eq!(server.node("/scheduler/plan").unwrap().data, b"new");
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, TransactionError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
         get_data(&[&self.term.hold()?], path.as_ref()).await
     }
 

@@ -183,9 +183,9 @@
 //! [`InterProcessSemaphore::set_limit`]. Calls that can also end in other ways return an enum with a variant
 //! `Request` for it and a method `kind()`: [`AcquireError`], [`TransactionError`], [`ConversionError`],
 //! [`OnceError`], [`PersistentNodeError`], [`AtomicLongError`], and [`TryLockError`], which wraps it in its
-//! variant `Acquire`. Others ask nothing, or clean up: [`BuildError`], [`ConnectError`], [`ReleaseError`],
-//! [`DrainError`]. Each has `is_retryable()` and `path()`, and its message says what to do where something
-//! can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
+//! variant `Acquire`. Others ask nothing, or clean up: [`BuildError`], [`ConnectError`], [`ReleaseError`].
+//! Each has `is_retryable()` and `path()`, and its message says what to do where something can be done. A loss
+//! is not an error of a call, but a state of the guard: [`Lost`].
 //!
 //! # Logging
 //! Events are emitted with `tracing`, from targets that begin with `zookeeper_recipes`. `ERROR`: the client is
@@ -256,10 +256,9 @@ pub use client::{Client, ClientBuilder};
 pub use contender::{Contender, ContenderKind, Identity, Participant};
 pub use election::LeadershipState;
 pub use error::{
-    AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention, ConversionError,
-    ConversionFailure, DrainError, Error, ErrorKind, Holding, InvalidPath, Lost, LostReason, OnceError,
-    OrBusy, PersistentNodeError, ReleaseError, ServerFailure, ServerFailureKind, TransactionError,
-    TryLockError,
+    AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention, ConversionError, Error,
+    ErrorKind, Holding, InvalidPath, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, ReleaseError,
+    ServerFailure, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, QueuedLock};
 pub use fence::{FenceGate, StaleToken};
@@ -271,7 +270,7 @@ pub use leader_selector::LeaderSelector;
 pub use lock::InterProcessLock;
 pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
-pub use once::{OnceJob, OnceOutcome, OnceRecord, OnceRun};
+pub use once::{OnceJob, OnceOutcome, OnceRun};
 pub use options::{Acl, ParentNodes, Permissions};
 pub use path::{LockPath, NodePath};
 pub use persistent_node::{PersistentNode, PersistentNodeState};
@@ -285,7 +284,7 @@ pub use state_watch::StateWatch;
 #[cfg(feature = "tls")]
 pub use tls::TlsOptions;
 pub use token::{FencingToken, ParseTokenError, ReadToken, Token};
-pub use transaction::{NodeData, Transaction};
+pub use transaction::Transaction;
 
 /// The parts that a simulation replaces; see `simulation/README.md`.
 #[cfg(simulation)]

@@ -18,7 +18,7 @@ use crate::protocol::once;
 use crate::session::log;
 use crate::shown::Quoted;
 use crate::token::FencingToken;
-use crate::transaction::{NodeData, Transaction, get_data};
+use crate::transaction::{Transaction, get_data};
 
 /// How many records are kept, by default and at most.
 const DEFAULT_KEEP: usize = 100;
@@ -56,13 +56,13 @@ const MAX_KEEP: usize = 1_000;
 /// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
 /// match report.run(|_| async { send_report().await }).await? {
 ///     OnceOutcome::Ran(mails) => println!("{mails} sent"),
-///     OnceOutcome::AlreadyRun(record) => println!("sent by {}", record.by),
+///     OnceOutcome::AlreadyRun { by, .. } => println!("sent by {by}"),
 /// }
 ///
 /// // For the second time.
 /// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
 /// let outcome = report.run(|_| async { send_report().await }).await?;
-/// assert!(matches!(outcome, OnceOutcome::AlreadyRun(_)));
+/// assert!(matches!(outcome, OnceOutcome::AlreadyRun { .. }));
 /// # Ok(())
 /// # }
 /// ```
@@ -93,11 +93,15 @@ pub struct OnceJob {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::SystemTime;
 /// use zookeeper_recipes::{OnceJob, OnceOutcome};
 ///
 /// let nightly = OnceJob::new(&client, "/jobs/nightly", "2026-11-22");
-/// let rows = nightly.run(|_| async { Ok::<_, String>(42) }).await?;
+/// let rows = nightly.clone().run(|_| async { Ok::<_, String>(42) }).await?;
 /// assert_eq!(rows, OnceOutcome::Ran(42));
+/// if let OnceOutcome::AlreadyRun { by, at, .. } = nightly.run(|_| async { Ok::<_, String>(42) }).await? {
+///     println!("by {by} at {:?}", SystemTime::UNIX_EPOCH + at);
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -107,40 +111,20 @@ pub enum OnceOutcome<T> {
     Ran(T),
     /// The job is recorded for this occasion already. Also if this call ran it, but lost the lock before that was
     /// recorded, and another process ran and recorded it meanwhile: the result of this run is dropped.
-    AlreadyRun(OnceRecord),
+    #[non_exhaustive]
+    AlreadyRun {
+        /// Who ran the job: `host/pid/name`, as in the [identity](crate::Identity) of a lock's holder.
+        by: String,
+        /// When it was recorded: the time since the beginning of 1970 (UTC) by the clock of the servers.
+        at: Duration,
+    },
 }
 
-/// The record of a job that ran.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// # let job = || zookeeper_recipes::OnceJob::new(&client, "/jobs/nightly", "2026-11-22");
-/// # job().run(|_| async { Ok::<_, String>(42) }).await?;
-/// use std::time::SystemTime;
-/// use zookeeper_recipes::OnceOutcome;
-///
-/// if let OnceOutcome::AlreadyRun(record) = job().run(|_| async { Ok::<_, String>(42) }).await? {
-///     println!("by {} at {:?}", record.by, SystemTime::UNIX_EPOCH + record.at);
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OnceRecord {
-    /// Who ran the job: `host/pid/name`, as in the [identity](crate::Identity) of a lock's holder.
-    pub by: String,
-    /// When it was recorded: the time since the beginning of 1970 (UTC) by the clock of the servers.
-    pub at: Duration,
-}
-
-impl OnceRecord {
-    fn new(read: &Read) -> Self {
-        Self { by: once::by(&read.data), at: Duration::from_millis(read.ctime.try_into().unwrap_or(0)) }
+impl<T> OnceOutcome<T> {
+    /// The outcome of a call that has found this record.
+    fn already_run(record: &Read) -> Self {
+        let at = Duration::from_millis(record.ctime.try_into().unwrap_or(0));
+        Self::AlreadyRun { by: once::by(&record.data), at }
     }
 }
 
@@ -238,12 +222,12 @@ impl OnceJob {
     {
         let (mutex, records) = self.parts()?;
         if let Some(found) = records.find().await? {
-            return Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found)));
+            return Ok(OnceOutcome::already_run(&found));
         }
         let guard = self.acquire(&mutex).await?;
         if let Some(found) = records.find_under(guard.hold()).await? {
             release(guard).await;
-            return Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found)));
+            return Ok(OnceOutcome::already_run(&found));
         }
         let writes = Writes::default();
         let run = OnceRun {
@@ -268,12 +252,12 @@ impl OnceJob {
         release(guard).await;
         match recorded {
             Recorded::Ours => Ok(OnceOutcome::Ran(output)),
-            Recorded::Another(found) => Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found))),
+            Recorded::Another(found) => Ok(OnceOutcome::already_run(&found)),
             Recorded::No(error) => Err(self.not_recorded(error)),
             // Under the next grant the outcome is certain: the node that the write depends on is gone.
             Recorded::InDoubt(error) => match self.look_again(&mutex, &records).await {
                 Ok(Some(found)) if once::is_of(&found.data, token) => Ok(OnceOutcome::Ran(output)),
-                Ok(Some(found)) => Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found))),
+                Ok(Some(found)) => Ok(OnceOutcome::already_run(&found)),
                 Ok(None) => Err(self.not_recorded(error)),
                 Err(_) => {
                     let (path, occasion) = (self.path, self.occasion);
@@ -410,7 +394,7 @@ impl OnceRun {
     ///
     /// # Cancel safety
     /// It only reads.
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, TransactionError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
         get_data(&[&self.hold], path.as_ref()).await
     }
 
@@ -432,9 +416,9 @@ impl OnceRun {
     /// type BoxError = Box<dyn std::error::Error + Send + Sync>;
     ///
     /// async fn pay_interest(run: OnceRun) -> Result<(), BoxError> {
-    ///     let balance = run.get_data("/accounts/7").await?.ok_or("there is no such account")?;
-    ///     let paid = String::from_utf8(balance.data)?.parse::<u64>()? + 1;
-    ///     run.record_with(move |writes| writes.set_data("/accounts/7", paid.to_string(), balance.version));
+    ///     let (balance, version) = run.get_data("/accounts/7").await?.ok_or("there is no such account")?;
+    ///     let paid = String::from_utf8(balance)?.parse::<u64>()? + 1;
+    ///     run.record_with(move |writes| writes.set_data("/accounts/7", paid.to_string(), version));
     ///     Ok(())
     /// }
     /// for _ in 0..2 {

@@ -8,7 +8,7 @@ use crate::engine::convert;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
-use crate::error::{ConversionError, ConversionFailure, Error, Lost, LostReason};
+use crate::error::{ConversionError, Error, Lost, LostReason};
 use crate::guard::{LockGuard, ReadGuard, WriteGuard};
 use crate::lock::{lock_methods, participants, queue_methods};
 use crate::mode::{Mode, Read, Write};
@@ -40,7 +40,7 @@ use crate::protocol::room::HandOff;
 /// timeout; the error names the line that acquired the lock. What a guard does by itself waits for no other
 /// contender: [`try_upgrade`](ReadGuard::try_upgrade) succeeds or fails at the servers,
 /// [`WriteGuard::reenter_as_reader`] shares the hold, and a conversion that would have to wait for another
-/// guard of the same hold returns [`ConversionFailure::WouldDeadlock`].
+/// guard of the same hold returns [`ConversionError::WouldDeadlock`].
 ///
 /// # Curator before 5.5
 /// Older Curators downgrade in two steps, and let a queued writer in between (CURATOR-621), one of this crate
@@ -327,13 +327,12 @@ impl LockGuard<Read> {
     /// contender waits.
     ///
     /// # Errors
-    /// [`ConversionError`] with the guard, which still holds the read lock unless it is lost. Its
-    /// [`reason`](ConversionError::reason) is:
-    /// - [`Contended`](ConversionFailure::Contended) if another reader may hold the lock.
-    /// - [`WouldDeadlock`](ConversionFailure::WouldDeadlock) if another guard shares the hold.
-    /// - [`Lost`](ConversionFailure::Lost) if the lock is lost, also because a node of the conversion could
+    /// [`ConversionError`] with the guard, which still holds the read lock unless it is lost:
+    /// - [`Contended`](ConversionError::Contended) if another reader may hold the lock.
+    /// - [`WouldDeadlock`](ConversionError::WouldDeadlock) if another guard shares the hold.
+    /// - [`Lost`](ConversionError::Lost) if the lock is lost, also because a node of the conversion could
     ///   not be deleted ([`LostReason::NotConverted`]).
-    /// - See [`ConversionFailure`] for the others.
+    /// - See [`ConversionError`] for the others.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock is released. It waits for the servers' replies: with none in reach
@@ -346,14 +345,14 @@ impl LockGuard<Read> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
-    /// use zookeeper_recipes::ConversionFailure;
+    /// use zookeeper_recipes::ConversionError;
     ///
     /// let guard = lock.read_lock().lock().await?;
     /// match guard.try_upgrade().await {
     ///     Ok(writer) => writer.release().await?, // after having written, with the writer's token
-    ///     Err(error) if matches!(error.reason(), ConversionFailure::Contended) => {
+    ///     Err(ConversionError::Contended { guard, .. }) => {
     ///         // Release the read lock, and acquire the write lock: what was read may have changed by then.
-    ///         error.into_guard().release().await?;
+    ///         guard.release().await?;
     ///         lock.write_lock().lock().await?.release().await?;
     ///     }
     ///     Err(error) => return Err(error.into()),
@@ -403,11 +402,10 @@ impl LockGuard<Write> {
     /// The token of the read guard has the numbers of the writer's.
     ///
     /// # Errors
-    /// [`ConversionError`] with the guard, which still holds the write lock unless it is lost. Its
-    /// [`reason`](ConversionError::reason) is:
-    /// - [`WouldDeadlock`](ConversionFailure::WouldDeadlock) if another guard shares the hold.
-    /// - [`Lost`](ConversionFailure::Lost) if the lock is lost.
-    /// - See [`ConversionFailure`] for the others.
+    /// [`ConversionError`] with the guard, which still holds the write lock unless it is lost:
+    /// - [`WouldDeadlock`](ConversionError::WouldDeadlock) if another guard shares the hold.
+    /// - [`Lost`](ConversionError::Lost) if the lock is lost.
+    /// - See [`ConversionError`] for the others.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock is released. It waits for the server's reply: with none in reach
@@ -449,7 +447,7 @@ where
     let path = guard.path().to_owned();
     let hold = match guard.into_hold() {
         Ok(hold) => hold,
-        Err(guard) => return Err(ConversionError::new(guard, &path, ConversionFailure::WouldDeadlock)),
+        Err(guard) => return Err(ConversionError::WouldDeadlock { guard, path }),
     };
     if hold.kind() == kind && hold.lost().is_none() {
         // A read guard by `WriteGuard::reenter_as_reader`, the last of its hold.
@@ -460,12 +458,12 @@ where
     let without_release = hold.without_release();
     match work(hold).await {
         Some(Ok(hold)) => Ok(LockGuard::new(hold)),
-        Some(Err((hold, reason))) => Err(ConversionError::new(LockGuard::new(hold), &path, reason)),
+        Some(Err(error)) => Err(error.map(LockGuard::new)),
         None => {
             without_release.held().client_ended();
             let reason = without_release.lost().unwrap_or(LostReason::Closed);
-            let lost = Lost { path: path.as_str().into(), reason };
-            Err(ConversionError::new(LockGuard::new(without_release), &path, lost.into()))
+            let source = Lost { path: path.into(), reason };
+            Err(ConversionError::Lost { guard: LockGuard::new(without_release), source })
         }
     }
 }

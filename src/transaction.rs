@@ -55,11 +55,11 @@ use crate::shown::Quoted;
 /// use zookeeper_recipes::{InterProcessMutex, TransactionError};
 ///
 /// let guard = InterProcessMutex::new(&client, "/inventory/sku-42")?.lock().await?;
-/// let stock = guard.get_data("/stock/sku-42").await?.ok_or("there is no such item")?;
-/// let count: u32 = String::from_utf8(stock.data)?.parse()?;
+/// let (stock, version) = guard.get_data("/stock/sku-42").await?.ok_or("there is no such item")?;
+/// let count: u32 = String::from_utf8(stock)?.parse()?;
 /// if count > 0 {
 ///     let left = (count - 1).to_string();
-///     match guard.transaction().set_data("/stock/sku-42", left, stock.version).commit().await {
+///     match guard.transaction().set_data("/stock/sku-42", left, version).commit().await {
 ///         Ok(()) => println!("sold"),
 ///         Err(TransactionError::Lost(lost)) => println!("not sold: {lost}"),
 ///         Err(TransactionError::Rejected { path, .. }) => println!("not sold: {path} is not as it was read"),
@@ -142,8 +142,8 @@ impl<'a> Transaction<'a> {
     /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
     /// use zookeeper_recipes::TransactionError;
     ///
-    /// let order = guard.get_data("/orders/4711").await?.ok_or("there is no such order")?;
-    /// let version = order.version; // an `i32` of any ZooKeeper client would do
+    /// // The version is an `i32`, as any ZooKeeper client returns it.
+    /// let (_, version) = guard.get_data("/orders/4711").await?.ok_or("there is no such order")?;
     /// guard.transaction().set_data("/orders/4711", b"paid", version).commit().await?;
     ///
     /// // It has another one now.
@@ -276,42 +276,14 @@ fn required(version: Option<i32>) -> Option<i32> {
     version.filter(|version| *version != -1)
 }
 
-/// The data of a node and their version, as [`LockGuard::get_data`](crate::LockGuard::get_data) read them.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # server.create("/orders/4711", b"new")?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
-/// let order = guard.get_data("/orders/4711").await?.ok_or("there is no such order")?;
-/// assert_eq!((order.data, order.version), (b"new".to_vec(), 0));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct NodeData {
-    /// The node's data.
-    pub data: Vec<u8>,
-    /// The version of the data, for the write that is based on them.
-    pub version: i32,
-}
-
-impl fmt::Debug for NodeData {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The data may be large, and no business of a log's.
-        write!(f, "NodeData {{ data: {} bytes, version: {:?} }}", self.data.len(), self.version)
-    }
-}
-
 /// Reads a node under these holds of one client.
-pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<NodeData>, TransactionError> {
+pub(crate) async fn get_data(
+    holds: &[&Hold],
+    path: &str,
+) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
     let namespace = holds.first().map_or("", |hold| hold.path_lock().client().namespace());
     let stored: Result<_, TransactionError> = read::get_data(holds, LockPath::parse(namespace, path)?).await;
-    Ok(stored?.map(|read| NodeData { data: read.data, version: read.version }))
+    Ok(stored?.map(|read| (read.data, read.version)))
 }
 
 impl fmt::Debug for Transaction<'_> {

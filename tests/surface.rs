@@ -30,14 +30,14 @@ use test_support::{SOON, within};
 use tokio::net::TcpListener;
 use zookeeper_recipes::{
     Acl, AcquireError, Acquisition, AnyGuard, AtomicLongError, BuildError, CachedAtomicLong, Client,
-    ClientBuilder, ConnectError, ConnectionState, Contention, ConversionError, ConversionFailure, Dialect,
-    DistributedAtomicLong, DrainError, ErrorKind, FenceGate, FencingToken, Guard, Holding,
-    InterProcessFairLock, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
+    ClientBuilder, ConnectError, ConnectionState, Contention, ConversionError, Dialect,
+    DistributedAtomicLong, ErrorKind, FenceGate, FencingToken, Guard, Holding, InterProcessFairLock,
+    InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
     InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, InvalidPath, LeaseMargin,
-    LockGuard, LockPath, LockState, Lost, LostReason, MultiLockGuard, NodeData, NodePath, OnceError, OnceJob,
-    OnceOutcome, OnceRecord, OnceRun, ParentNodes, ParseTokenError, Permissions, QueuedLock, ReadGuard,
-    ReadToken, RecipeBuilder, ReleaseError, RetryPolicy, SemaphorePermit, ServerFailure, ServerFailureKind,
-    StaleToken, StateWatch, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode,
+    LockGuard, LockPath, LockState, Lost, LostReason, MultiLockGuard, NodePath, OnceError, OnceJob,
+    OnceOutcome, OnceRun, ParentNodes, ParseTokenError, Permissions, QueuedLock, ReadGuard, ReadToken,
+    RecipeBuilder, ReleaseError, RetryPolicy, SemaphorePermit, ServerFailure, StaleToken, StateWatch, Token,
+    Transaction, TransactionError, TryLockError, WriteGuard, mode,
 };
 use zookeeper_recipes::{Contender, ContenderKind, Identity};
 use zookeeper_recipes::{GroupMember, GroupWatch, PersistentNode, PersistentNodeError, PersistentNodeState};
@@ -80,12 +80,12 @@ fn types_go_anywhere() {
     all!(free: RecipeBuilder<InterProcessReadWriteLock>, InterProcessReadLock, InterProcessWriteLock);
     all!(free: Box<dyn InterProcessLock>, Arc<dyn InterProcessLock>);
     all!(free: LockGuard, ReadGuard, WriteGuard, AnyGuard, Acquisition<LockGuard>);
-    all!(free: ConversionError<ReadGuard>, ConversionError<WriteGuard>, ConversionFailure);
+    all!(free: ConversionError<ReadGuard>, ConversionError<WriteGuard>);
     all!(free: InterProcessMultiLock, MultiLockGuard);
     all!(cloned: InterProcessMultiLock);
     all!(free: InterProcessSemaphore, RecipeBuilder<InterProcessSemaphore>, SemaphorePermit);
     all!(cloned: InterProcessSemaphore, RecipeBuilder<InterProcessSemaphore>);
-    all!(free: FenceGate, RetryPolicy, ServerFailure);
+    all!(free: FenceGate, RetryPolicy);
     all!(cloned: Client, ClientBuilder, InterProcessMutex, InterProcessFairLock);
     all!(cloned: RecipeBuilder<InterProcessMutex>);
     all!(cloned: InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock, RetryPolicy);
@@ -106,10 +106,10 @@ fn types_go_anywhere() {
     all!(cloned: Acl, LockPath, NodePath);
     all!(free: FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
     all!(copied: FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
-    all!(free: ParentNodes, Permissions, LeaseMargin, Dialect, ServerFailureKind);
+    all!(free: ParentNodes, Permissions, LeaseMargin, Dialect, ServerFailure);
     all!(copied: ParentNodes, Permissions, LeaseMargin, Dialect);
     all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
-    all!(error: AcquireError, BuildError, ConnectError, DrainError, InvalidPath, Lost, ReleaseError);
+    all!(error: AcquireError, BuildError, ConnectError, InvalidPath, Lost, ReleaseError);
     all!(error: ParseTokenError);
     all!(free: Box<dyn Guard>);
     all!(error: AtomicLongError, TransactionError, OnceError, TryLockError, StaleToken);
@@ -120,8 +120,8 @@ fn types_go_anywhere() {
     all!(borrowed: Transaction<'static>);
     all!(free: PersistentNode, RecipeBuilder<PersistentNode>, PersistentNodeState, GroupMember, GroupWatch);
     all!(copied: PersistentNodeState);
-    all!(free: NodeData, OnceJob, OnceOutcome<u32>, OnceRecord, OnceRun);
-    all!(cloned: NodeData, OnceJob, OnceOutcome<u32>, OnceRecord);
+    all!(free: OnceJob, OnceOutcome<u32>, OnceRun);
+    all!(cloned: OnceJob, OnceOutcome<u32>);
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };

@@ -85,7 +85,7 @@ impl Node {
         for attempt in 0..ATTEMPTS {
             let today = OnceJob::new(&self.client, &job, format!("day-{day:04}")).wait(config.wait);
             match today.run(|run| self.do_alone(run, day, attempt)).await {
-                Ok(OnceOutcome::Ran(()) | OnceOutcome::AlreadyRun(_)) => return Ok(()),
+                Ok(OnceOutcome::Ran(()) | OnceOutcome::AlreadyRun { .. }) => return Ok(()),
                 // The lock was lost, or no server has said what became of the record: the record tells.
                 Err(OnceError::Lost(_) | OnceError::NotRecorded { .. } | OnceError::Unknown { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -100,16 +100,14 @@ impl Node {
         let is_first = self.names_of(STARTED, day).await?.is_empty();
         self.start(day, attempt).await?;
         let path = balance(root);
-        let balance = run.get_data(&path).await?.ok_or("there is no balance")?;
-        let paid = String::from_utf8(balance.data)?.parse::<u32>()? + 1;
+        let (balance, version) = run.get_data(&path).await?.ok_or("there is no balance")?;
+        let paid = String::from_utf8(balance)?.parse::<u32>()? + 1;
         if config.kill_one && day == KILLED_ON && is_first {
             crew::stop_to_be_killed()?;
         }
         tokio::time::sleep(config.work).await;
         let entry = format!("{root}/{RECORDED}/{}{node}", day_prefix(day));
-        run.record_with(move |writes| {
-            writes.set_data(&path, paid.to_string(), balance.version).create(&entry, "")
-        });
+        run.record_with(move |writes| writes.set_data(&path, paid.to_string(), version).create(&entry, ""));
         Ok(())
     }
 

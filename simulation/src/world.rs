@@ -562,12 +562,12 @@ impl World {
         match grant.held.get_data(&data(part.place)).await? {
             Ok(stored) => {
                 self.sometimes("read".to_owned());
-                let stored = stored?;
-                let number = String::from_utf8_lossy(&stored.data).parse().unwrap_or(0);
+                let (stored, version) = stored?;
+                let number = String::from_utf8_lossy(&stored).parse().unwrap_or(0);
                 let counts = grant.is_held() && !matches!(part.share, Share::Permits(_));
                 let outcome = reads::read(grant.who, floor, part.number, number);
                 self.check(if counts { outcome } else { Ok(()) });
-                Some(stored.version)
+                Some(version)
             }
             Err(error) => {
                 self.sometimes(format!("not read {}", variant(&error)));

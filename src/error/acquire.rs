@@ -6,7 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::cause::Cause;
-use super::drain::Holding;
+use super::holding::Holding;
 use super::request::{Error, ErrorKind};
 use crate::contender::{About, Contender};
 use crate::path::NodePath;

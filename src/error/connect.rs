@@ -19,38 +19,23 @@ use crate::shown::{Quoted, Short, debug_as_text};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Client, ConnectError, ServerFailureKind};
+/// use zookeeper_recipes::{Client, ConnectError, ServerFailure};
 ///
 /// // No process listens at the port 1.
 /// let builder = Client::builder().connect_timeout(Duration::from_millis(100));
 /// let error = builder.connect("127.0.0.1:1").await.unwrap_err();
 /// let ConnectError::TimedOut { failures, .. } = &error else { panic!("{error}") };
-/// for failure in failures.iter() {
-///     assert_eq!(failure.server(), "127.0.0.1:1");
-///     println!("{failure}"); // 127.0.0.1:1: it refuses connections
+/// for (server, failure) in failures {
+///     assert_eq!(server, "127.0.0.1:1");
+///     println!("{server}: {failure}"); // 127.0.0.1:1: it refuses connections
 ///     // A busy machine may not have asked in time.
-///     assert!(matches!(failure.kind(), ServerFailureKind::ConnectionRefused | ServerFailureKind::NoAnswer));
+///     assert!(matches!(failure, ServerFailure::ConnectionRefused | ServerFailure::NoAnswer));
 /// }
 /// # }
 /// ```
-#[derive(Clone, PartialEq, Eq)]
-pub struct ServerFailure {
-    pub(crate) server: String,
-    pub(crate) kind: ServerFailureKind,
-    pub(crate) detail: Option<String>,
-}
-
-/// The way in which one server gave no session.
-///
-/// # Examples
-/// ```
-/// use zookeeper_recipes::ServerFailureKind;
-///
-/// assert_eq!(ServerFailureKind::NotServing.to_string(), "it is not serving requests: it has no quorum");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ServerFailureKind {
+pub enum ServerFailure {
     /// The host name has no address, or could not be looked up.
     UnknownHost,
     /// No process listens at the port.
@@ -86,7 +71,7 @@ pub enum ServerFailureKind {
     HandshakeFailed,
 }
 
-impl fmt::Display for ServerFailureKind {
+impl fmt::Display for ServerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::UnknownHost => "its name is unknown",
@@ -119,33 +104,21 @@ impl fmt::Display for ServerFailureKind {
     }
 }
 
-impl ServerFailure {
-    /// Returns the server's address as it was given in the connect string.
-    #[must_use]
-    pub fn server(&self) -> &str {
-        &self.server
-    }
-
-    /// Returns the way in which it gave no session.
-    #[must_use]
-    pub fn kind(&self) -> ServerFailureKind {
-        self.kind
-    }
+/// A server that gave no session, with what it or the system has said.
+#[derive(Debug)]
+pub(crate) struct FailedServer {
+    pub(crate) server: String,
+    pub(crate) failure: ServerFailure,
+    pub(crate) detail: Option<String>,
 }
 
-impl fmt::Display for ServerFailure {
+impl fmt::Display for FailedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", Short(&self.server), self.kind)?;
+        write!(f, "{}: {}", Short(&self.server), self.failure)?;
         match &self.detail {
             Some(detail) => write!(f, " ({})", Short(detail)),
             None => Ok(()),
         }
-    }
-}
-
-impl fmt::Debug for ServerFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ServerFailure({self})")
     }
 }
 
@@ -157,7 +130,7 @@ pub(crate) struct ServerFailures {
 }
 
 impl ServerFailures {
-    pub(crate) fn new(failures: &[ServerFailure], source: Option<Cause>) -> Self {
+    pub(crate) fn new(failures: &[FailedServer], source: Option<Cause>) -> Self {
         let lines: Vec<_> = failures.iter().map(ToString::to_string).collect();
         let text = match &lines[..] {
             [] => "no server could be asked why".to_owned(),
@@ -222,9 +195,9 @@ pub enum ConnectError {
         servers: String,
         /// The connect timeout.
         timeout: Duration,
-        /// Why each server gave no session, in the order of the connect string, at most 16.
-        failures: Vec<ServerFailure>,
-        /// The same as text, with one line for each.
+        /// The servers, as in the connect string, at most 16, and why each gave no session.
+        failures: Vec<(String, ServerFailure)>,
+        /// The same as text, with one line for each server and more details.
         #[source]
         source: Cause,
     },

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{
     AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, Contention, ConversionError,
-    ConversionFailure, ErrorKind, InvalidPath, Lost, LostReason, OnceError, OrBusy, PersistentNodeError,
-    Purpose, ReleaseError, RequestFailure, ServerFailures, TransactionError, TryLockError,
+    ErrorKind, InvalidPath, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, Purpose, ReleaseError,
+    RequestFailure, ServerFailures, TransactionError, TryLockError,
 };
 use crate::path::NodePath;
 
@@ -167,7 +167,6 @@ fn errors_of_requests_name_the_path_and_are_the_same_in_every_enum() {
             same!(AtomicLongError);
             same!(PersistentNodeError);
             same!(TransactionError);
-            same!(ConversionFailure);
             same!(OnceError);
             let tried = TryLockError::from(error.clone());
             assert_eq!(
@@ -338,18 +337,20 @@ fn errors_of_building_name_the_path() {
 
 #[test]
 fn errors_of_converting_keep_the_guard_and_name_the_path() {
-    let lost = Lost { path: "/stock".into(), reason: LostReason::SessionExpired };
-    for (reason, path, retryable) in [
-        (ConversionFailure::WouldDeadlock, None, false),
-        (ConversionFailure::Contended, None, true),
-        (ConversionFailure::Lost(lost), Some("/stock"), false),
-        (request(RequestFailure::MixedRecipes).into(), Some(PATH), false),
+    let (guard, path) = (7, || PATH.to_owned());
+    let lost = Lost { path: PATH.into(), reason: LostReason::SessionExpired };
+    for (error, kind, retryable) in [
+        (ConversionError::WouldDeadlock { guard, path: path() }, None, false),
+        (ConversionError::Contended { guard, path: path() }, None, true),
+        (ConversionError::Lost { guard, source: lost }, None, false),
+        (
+            ConversionError::Request { guard, source: request(RequestFailure::MixedRecipes) },
+            Some(ErrorKind::MixedRecipes),
+            false,
+        ),
     ] {
-        assert_well_put(&reason);
-        assert_eq!((reason.path(), reason.is_retryable()), (path, retryable), "{reason}");
-        let error = ConversionError::new(7, "/stock", reason);
-        assert!(error.to_string().contains("\"/stock\""), "{error}");
-        assert_eq!((error.path(), error.is_retryable()), ("/stock", retryable), "{error}");
+        assert!(error.to_string().contains(&format!("{PATH:?}")), "{error}");
+        assert_eq!((error.path(), error.kind(), error.is_retryable()), (PATH, kind, retryable), "{error}");
         assert_well_put(&error);
         assert_eq!(error.into_guard(), 7);
     }

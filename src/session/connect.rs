@@ -187,6 +187,7 @@ impl Dialer {
             None => asking.await,
         };
         let source = Arc::new(ServerFailures::new(&failures, error));
+        let failures = failures.into_iter().map(|failed| (failed.server, failed.failure)).collect();
         Err(ConnectError::TimedOut { servers: servers(), timeout, failures, source })
     }
 

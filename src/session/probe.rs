@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::error::{ServerFailure, ServerFailureKind};
+use crate::error::{FailedServer, ServerFailure};
 use crate::session::background;
 use crate::session::log;
 use crate::session::servers::{Address, Servers};
@@ -39,7 +39,7 @@ const NAME: &str = "zk-probe";
 pub(super) type Handshake =
     Arc<dyn Fn(&str, TcpStream, Instant) -> Result<Answer, Option<Cause>> + Send + Sync>;
 type Answer = (Vec<u8>, bool);
-type Cause = (ServerFailureKind, Option<String>);
+type Cause = (ServerFailure, Option<String>);
 
 /// How many threads ask.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -66,7 +66,7 @@ pub(super) async fn ask_before(
     timeout: Duration,
     servers: &Servers,
     handshake: Option<&Handshake>,
-) -> Vec<ServerFailure> {
+) -> Vec<FailedServer> {
     let window = (timeout / 2).clamp(MIN_WINDOW, MAX_WINDOW);
     tokio::time::sleep(timeout.saturating_sub(window)).await;
     let deadline = Instant::now() + window;
@@ -88,11 +88,11 @@ pub(super) async fn ask_before(
         }
     }
     drop(sender);
-    let mut answers: Vec<ServerFailure> = servers
+    let mut answers: Vec<FailedServer> = servers
         .addresses()
         .iter()
         .take(MAX_SERVERS)
-        .map(|address| failure(address, ServerFailureKind::NoAnswer, None))
+        .map(|address| failed(address, ServerFailure::NoAnswer, None))
         .collect();
     let all = async {
         while let Some((index, answer)) = answered.recv().await {
@@ -126,14 +126,14 @@ pub(super) async fn accepts(address: &Address, timeout: Duration) -> bool {
     matches!(tokio::time::timeout(timeout, accepts).await, Ok(Ok(true)))
 }
 
-fn failure(address: &Address, kind: ServerFailureKind, detail: Option<String>) -> ServerFailure {
-    ServerFailure { server: address.given.clone(), kind, detail }
+fn failed(address: &Address, failure: ServerFailure, detail: Option<String>) -> FailedServer {
+    FailedServer { server: address.given.clone(), failure, detail }
 }
 
-fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> ServerFailure {
+fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> FailedServer {
     let addresses = match (&*address.host, address.port).to_socket_addrs() {
         Ok(addresses) => addresses,
-        Err(error) => return failure(address, ServerFailureKind::UnknownHost, Some(error.to_string())),
+        Err(error) => return failed(address, ServerFailure::UnknownHost, Some(error.to_string())),
     };
     let mut last = None;
     for socket in addresses.take(MAX_ADDRESSES) {
@@ -144,19 +144,19 @@ fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> S
                     Some(handshake) => ask_by_tls(handshake, address, &socket, stream, deadline),
                     None => ask_plainly(address, stream, deadline),
                 };
-                return failure(address, kind, detail);
+                return failed(address, kind, detail);
             }
             Err(error) => last = Some(error),
         }
     }
     match last {
         Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            failure(address, ServerFailureKind::ConnectionRefused, None)
+            failed(address, ServerFailure::ConnectionRefused, None)
         }
         Some(error) if error.kind() != ErrorKind::TimedOut => {
-            failure(address, ServerFailureKind::Unreachable, Some(error.to_string()))
+            failed(address, ServerFailure::Unreachable, Some(error.to_string()))
         }
-        _ => failure(address, ServerFailureKind::NoAnswer, None),
+        _ => failed(address, ServerFailure::NoAnswer, None),
     }
 }
 
@@ -173,13 +173,13 @@ fn ask_by_tls(
     deadline: Instant,
 ) -> Cause {
     match handshake(&address.host, stream, deadline) {
-        Ok((answer, _)) if answer.is_empty() => (ServerFailureKind::NoSession, None),
+        Ok((answer, _)) if answer.is_empty() => (ServerFailure::NoSession, None),
         Ok((answer, ended)) => judge(&answer, ended, false),
         Err(Some(cause)) => cause,
         // It may not speak TLS, which it says if it is asked without.
         Err(None) => match left(deadline).map(|left| TcpStream::connect_timeout(socket, left)) {
             Some(Ok(stream)) => ask_plainly(address, stream, deadline),
-            _ => (ServerFailureKind::NoAnswer, None),
+            _ => (ServerFailure::NoAnswer, None),
         },
     }
 }
@@ -225,27 +225,27 @@ fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
 }
 
 /// Returns the meaning of the answer to the request for a server. Pure.
-fn judge(answer: &[u8], ended: bool, tls: bool) -> (ServerFailureKind, Option<String>) {
+fn judge(answer: &[u8], ended: bool, tls: bool) -> (ServerFailure, Option<String>) {
     // A TLS record: an alert or a handshake, of version 3.x.
     let speaks_tls = matches!(answer, [0x15 | 0x16, 3, ..]);
     let text = String::from_utf8_lossy(answer);
     let zookeeper = text.contains("ookeeper version:") || text.contains("Keeper version:");
     let kind = if speaks_tls {
-        if tls { ServerFailureKind::NoSession } else { ServerFailureKind::SpeaksTls }
+        if tls { ServerFailure::NoSession } else { ServerFailure::SpeaksTls }
     } else if text.contains("not currently serving requests") {
-        ServerFailureKind::NotServing
+        ServerFailure::NotServing
     } else if zookeeper || text.contains("not in the whitelist") {
-        if tls { ServerFailureKind::SpeaksNoTls } else { ServerFailureKind::NoSession }
+        if tls { ServerFailure::SpeaksNoTls } else { ServerFailure::NoSession }
     } else if !answer.is_empty() {
         let line: String = text.lines().next().unwrap_or_default().chars().take(40).collect();
         // Bytes that are not text would be unreadable, and could control a terminal.
         let readable = !line.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER);
-        return (ServerFailureKind::NotZooKeeper, Some(line).filter(|line| readable && !line.is_empty()));
+        return (ServerFailure::NotZooKeeper, Some(line).filter(|line| readable && !line.is_empty()));
     } else if ended {
         // A TLS server may close the connection when it reads something that is not TLS.
-        if tls { ServerFailureKind::NoSession } else { ServerFailureKind::ClosedAtOnce }
+        if tls { ServerFailure::NoSession } else { ServerFailure::ClosedAtOnce }
     } else {
-        ServerFailureKind::NoAnswer
+        ServerFailure::NoAnswer
     };
     (kind, None)
 }
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn an_answer_says_what_a_server_is() {
-        use ServerFailureKind as Kind;
+        use ServerFailure as Kind;
         let version =
             b"Zookeeper version: 3.8.0-5a02a05, built on 2022-02-25\nLatency min/avg/max: 0/0.0/0\n";
         let clickhouse = b"ClickHouse Keeper version: v23.8\n";

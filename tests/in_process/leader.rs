@@ -487,9 +487,9 @@ async fn what_a_leadership_is_asked_after_its_end_says_why() {
     let client = connect(&server).await;
     let latch = latch(&client, "1");
     let leadership = leads(&latch).await;
-    let read = leadership.get_data(PATH).await.unwrap().unwrap();
-    leadership.transaction().set_data(PATH, "plan", read.version).commit().await.unwrap();
-    assert_eq!(leadership.get_data(PATH).await.unwrap().unwrap().data, b"plan");
+    let (_, version) = leadership.get_data(PATH).await.unwrap().unwrap();
+    leadership.transaction().set_data(PATH, "plan", version).commit().await.unwrap();
+    assert_eq!(leadership.get_data(PATH).await.unwrap().unwrap().0, b"plan");
     // Under way when it is given up, and sent after the node has gone.
     let gate = server.hold_request(Match::op(Op::Multi).session(session(&client)));
     let mut write = task::spawn(leadership.transaction().set_data(PATH, "late", None).commit());

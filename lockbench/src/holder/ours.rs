@@ -57,7 +57,7 @@ impl Holder for Ours {
 
     async fn read(&self, node: &str) -> Result<(String, i64), Error> {
         let stored = self.lend(async |guard| guard.get_data(node).await).await??;
-        let data = stored.map(|stored| stored.data).unwrap_or_default();
+        let data = stored.map(|(data, _)| data).unwrap_or_default();
         Ok((String::from_utf8(data)?, 0))
     }
 

@@ -60,7 +60,7 @@ async fn run<F: Future<Output = Result<(), String>>>(
     let outcome = outcome.await;
     let told = match &outcome {
         Ok(OnceOutcome::Ran(())) => Some(Outcome::Ran),
-        Ok(OnceOutcome::AlreadyRun(_)) => Some(Outcome::AlreadyRun),
+        Ok(OnceOutcome::AlreadyRun { .. }) => Some(Outcome::AlreadyRun),
         Err(OnceError::Unknown { .. }) => None,
         Err(_) => Some(Outcome::NotRecorded),
     };

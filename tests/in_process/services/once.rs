@@ -9,8 +9,7 @@ use test_support::within;
 use tokio::sync::{mpsc, oneshot};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, BuildError, Client, OnceError, OnceJob, OnceOutcome, OnceRecord, RetryPolicy,
-    TransactionError,
+    AcquireError, BuildError, Client, OnceError, OnceJob, OnceOutcome, RetryPolicy, TransactionError,
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
@@ -34,9 +33,9 @@ async fn count(job: OnceJob, runs: &Arc<AtomicU32>) -> Result<OnceOutcome<u32>, 
 }
 
 #[track_caller]
-fn already(outcome: OnceOutcome<u32>) -> OnceRecord {
+fn already(outcome: OnceOutcome<u32>) -> (String, Duration) {
     match outcome {
-        OnceOutcome::AlreadyRun(record) => record,
+        OnceOutcome::AlreadyRun { by, at, .. } => (by, at),
         OnceOutcome::Ran(_) => panic!("it ran again"),
     }
 }
@@ -55,14 +54,14 @@ async fn a_process_whose_clock_is_late_finds_the_record() {
     let (early, late) = (connect(&server).await, connect(&server).await);
     assert_eq!(count(today(&early), &runs).await.unwrap(), OnceOutcome::Ran(1));
     early.close().await.unwrap();
-    let record = already(count(today(&late), &runs).await.unwrap());
-    assert!(record.by.contains(&std::process::id().to_string()), "{record:?}");
+    let (by, at) = already(count(today(&late), &runs).await.unwrap());
+    assert!(by.contains(&std::process::id().to_string()), "{by}");
     let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
     let (data, stat) = within("the record", raw.get_data(RECORD)).await.unwrap();
-    assert_eq!(record.at, Duration::from_millis(stat.ctime.try_into().unwrap()));
+    assert_eq!(at, Duration::from_millis(stat.ctime.try_into().unwrap()));
     assert_eq!(stat.ephemeral_owner, 0);
     let line = String::from_utf8(data).unwrap();
-    assert!(line.starts_with(&record.by) && !line.contains('\n'), "{line}");
+    assert!(line.starts_with(&by) && !line.contains('\n'), "{line}");
     // The next occasion is another.
     assert_eq!(count(job(&late, "2026-11-23"), &runs).await.unwrap(), OnceOutcome::Ran(2));
 }
@@ -162,11 +161,9 @@ async fn a_lost_reply_is_made_up_for() {
         };
         for round in 0..2 {
             let run = today(&client).run(|run| async move {
-                let balance = run.get_data("/balance").await?.ok_or("there is no balance")?;
-                let paid: u32 = String::from_utf8(balance.data)?.parse()?;
-                run.record_with(move |writes| {
-                    writes.set_data("/balance", (paid + 1).to_string(), balance.version)
-                });
+                let (balance, version) = run.get_data("/balance").await?.ok_or("there is no balance")?;
+                let paid: u32 = String::from_utf8(balance)?.parse()?;
+                run.record_with(move |writes| writes.set_data("/balance", (paid + 1).to_string(), version));
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
             });
             let outcome = within("the end", run).await.unwrap();

@@ -1,13 +1,10 @@
-//! Why a client was not drained.
+//! A lock that a guard of this client holds.
 
 use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use thiserror::Error;
-
-use super::release::ReleaseError;
-use crate::shown::{Quoted, debug_as_text};
+use crate::shown::Quoted;
 
 /// How many of the locks that are still held a message names.
 const NAMED: usize = 3;
@@ -92,7 +89,8 @@ impl fmt::Debug for Holding {
     }
 }
 
-fn listed(held: &[Holding]) -> String {
+/// Returns them as text, the first few by name.
+pub(super) fn listed(held: &[Holding]) -> String {
     let mut text = String::new();
     for (i, holding) in held.iter().take(NAMED).enumerate() {
         text.push_str(if i == 0 { "" } else { "; " });
@@ -104,70 +102,3 @@ fn listed(held: &[Holding]) -> String {
     }
     text
 }
-
-/// Error of [`Client::drain`](crate::Client::drain): the client is closed, but not as it was asked for.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use std::time::Duration;
-/// use zookeeper_recipes::{DrainError, InterProcessMutex};
-///
-/// // A worker that does not stop.
-/// let guard = InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
-///
-/// let error = client.drain(Duration::from_millis(20)).await.unwrap_err();
-/// let DrainError::StillHeld { held, .. } = &error else { panic!("{error}") };
-/// assert_eq!(held[0].path(), "/jobs/nightly");
-/// println!("look at {}", held[0].location()); // the line of `lock()`
-/// assert!(!guard.is_held()); // its lock is lost
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Error)]
-#[non_exhaustive]
-pub enum DrainError {
-    /// The time was over before all guards were released. The client is closed nevertheless, and these locks
-    /// are lost.
-    #[error(
-        "after {timeout:?} {} lock(s) were still held, and were lost with the client: {}; have the work under \
-         them stop in time, or give it longer",
-        held.len(), listed(held)
-    )]
-    #[non_exhaustive]
-    StillHeld {
-        /// The time that was given.
-        timeout: Duration,
-        /// The locks, in the order of their paths; at least one.
-        held: Vec<Holding>,
-        /// The error of closing the client, if that failed too.
-        #[source]
-        source: Option<ReleaseError>,
-    },
-    /// All guards were released, but no server confirmed the end of the session; see
-    /// [`ReleaseError::SessionNotClosed`].
-    #[error("nothing was held any more, but the client could not be closed as it should")]
-    NotClosed(#[source] ReleaseError),
-}
-
-impl DrainError {
-    /// Returns `false`: the client is closed.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        false
-    }
-
-    /// Returns the path of the first lock that was still held; `None` if none was.
-    #[must_use]
-    pub fn path(&self) -> Option<&str> {
-        match self {
-            Self::StillHeld { held, .. } => held.first().map(Holding::path),
-            Self::NotClosed(error) => error.path(),
-        }
-    }
-}
-
-debug_as_text!(DrainError { StillHeld, NotClosed });
