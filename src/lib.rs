@@ -257,7 +257,7 @@ pub use contender::{Contender, ContenderKind, Identity, Participant};
 pub use election::LeadershipState;
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention, ConversionError, Error,
-    ErrorKind, Holding, InvalidPath, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, ReleaseError,
+    ErrorKind, Holding, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, ReleaseError,
     ServerFailure, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, QueuedLock};
@@ -272,7 +272,7 @@ pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
 pub use once::{OnceJob, OnceOutcome, OnceRun};
 pub use options::{Acl, ParentNodes, Permissions};
-pub use path::{LockPath, NodePath};
+pub use path::{InvalidPath, LockPath, NodePath};
 pub use persistent_node::{PersistentNode, PersistentNodeState};
 pub use protocol::lease::LeaseMargin;
 pub use protocol::node_name::Dialect;

@@ -1,7 +1,7 @@
 //! One attempt to get a lock, from its start to its end.
 //!
 //! An attempt is a task on the session's runtime, so that it outlives its caller
-//! (docs/protocol.md#attempt-outlives-caller). It waits for a place, then contends in one session after the
+//! (docs/protocol.md#attempt-outlives-caller). It waits for a slot, then contends in one session after the
 //! other until the caller has its result. [`Acquiring`], which is pure, decides what to do next; the requests
 //! are in [`requests`].
 //!
@@ -9,13 +9,11 @@
 //! that ends an attempt, or its part in a session, ends in [`Attempt::leave`], which leaves the orphans to
 //! cleanup.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
-use crate::engine::admission::enter;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::look::{
@@ -27,7 +25,7 @@ use crate::engine::pending::Pending;
 use crate::engine::progress::ProgressSender;
 use crate::engine::requests::{self, UnderWay};
 use crate::engine::seat::Seat;
-use crate::engine::shared_queue::Place;
+use crate::engine::slots::NodeSlot;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::protocol::acquire::{
@@ -71,6 +69,7 @@ pub(super) fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64) -> Pend
         started: Instant::now(),
         progress,
         reply: Some(reply),
+        slot: None,
     };
     path_lock.client().spawn(attempt.run(cancelled));
     Pending::new(Arc::clone(path_lock), granted, seen, cancel, number)
@@ -94,13 +93,16 @@ struct Attempt {
     progress: ProgressSender,
     /// `None` once the caller has its result, or has left.
     reply: Option<oneshot::Sender<Result<Hold, TryLockError>>>,
+    /// `None` until it has one, and from its end on.
+    slot: Option<NodeSlot>,
 }
 
 /// An attempt's part in one session. If it is dropped before it was left, as by a panic, its nodes are left to
 /// cleanup.
 struct InSession<'a> {
     seat: Seat<'a>,
-    place: &'a Arc<Place>,
+    /// What its orphans keep.
+    permit: Option<Arc<OwnedSemaphorePermit>>,
     stop: &'a mut Stop,
     acquiring: Acquiring,
     /// A create that was sent and is not answered yet, and its id. It is awaited to its end; any other request
@@ -154,42 +156,75 @@ impl Attempt {
         async move {
             let mut stop = Stop::new(self.ask.budget, cancelled);
             stop.ask_before(self.ask.budget, &self.path_lock);
-            let place = match self.place(&mut stop).await {
-                Ok(place) => place,
+            if let Err(end) = self.take_slot(&mut stop).await {
                 // Nothing has been sent, so there is nothing to clean up.
-                Err(end) => return drop(self.tell(end)),
-            };
-            // On the heap only from here on, because many attempts may be waiting for a place.
-            Box::pin(self.contend(&place, &mut stop)).await;
+                return drop(self.tell(end));
+            }
+            // On the heap only from here on, because many attempts may be waiting for a slot.
+            Box::pin(self.contend(&mut stop)).await;
         }
     }
 
-    /// Waits for a place.
-    async fn place(&self, stop: &mut Stop) -> Result<Arc<Place>, End> {
-        let before = self.path_lock.census();
-        let place = enter(&self.path_lock, self.number, &self.ask);
-        tokio::select! {
-            biased;
-            place = place => place.map_err(End::Denied),
-            end = stop.wait() => {
-                let now = self.path_lock.census();
-                self.progress.set_waits_for(match now.live() {
-                    0 => WaitsFor::Place(now.in_cleanup()),
-                    _ => WaitsFor::Others,
-                });
-                // Live contenders of this client had the places, whatever the state of the connection was.
-                let (before, now) = (before.in_the_way(self.ask.kind), now.in_the_way(self.ask.kind));
-                if before.now > 0 || now.now > 0 || now.ever != before.ever {
-                    self.progress.set_ahead(Some(Ahead { count: now.now.max(1), first: None }));
-                }
-                Err(end.into())
+    /// Waits for a slot, in order of arrival. A newcomer to a fair lock, whose order is that of the nodes, is
+    /// refused instead (docs/protocol.md#bounded-nodes).
+    async fn take_slot(&mut self, stop: &mut Stop) -> Result<(), End> {
+        let slots = Arc::clone(self.path_lock.slots());
+        self.slot = slots.try_take();
+        if self.slot.is_some() {
+            return Ok(());
+        }
+        if self.path_lock.refuses_waiters() && self.ask.admission == Admission::First {
+            let (path, max) = (self.path_lock.path().user().to_owned(), slots.max());
+            return Err(AcquireError::TooManyWaiters { path, max }.into());
+        }
+        self.see_others();
+        self.progress.set_waits_for(WaitsFor::Slot);
+        observe::queued(self.ask.call, None, || Some(slots.live()));
+        let slot = async {
+            if self.if_busy() == IfBusy::Fail {
+                // On the heap, because many attempts may be waiting for a slot.
+                Box::pin(self.look_without_slot()).await?;
             }
+            slots.take().await.ok_or_else(|| End::from(self.path_lock.ended()))
+        };
+        let slot = tokio::select! {
+            biased;
+            slot = slot => slot?,
+            end = stop.wait() => {
+                self.see_others();
+                return Err(end.into());
+            }
+        };
+        self.slot = Some(slot);
+        Ok(())
+    }
+
+    /// Checks whether a try, which waits only for the servers, has live contenders in its way.
+    async fn look_without_slot(&self) -> Result<(), End> {
+        let (path_lock, kind) = (&self.path_lock, self.ask.kind);
+        let session = path_lock.client().session().await;
+        let session = session.map_err(|none| End::from(path_lock.failed(none)))?;
+        match look_before_try(path_lock, &session, kind).await.ahead() {
+            Some(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes the live attempts of this client that have slots, if there are any, as ahead.
+    fn see_others(&self) {
+        let count = self.path_lock.slots().live();
+        // Readers are in a reader's way only while they wait themselves: for long they do not wait for servers that
+        // answer.
+        let session = self.path_lock.client().live();
+        let in_the_way = self.ask.kind == Kind::Exclusive || session.is_some_and(|live| live.is_healthy());
+        if count > 0 && in_the_way {
+            self.progress.set_ahead(Some(Ahead { count, first: None }));
         }
     }
 
     /// Contends in one session after the other until the caller has its result or leaves: an attempt whose
     /// session ends starts again in the next one (docs/protocol.md#session-end).
-    async fn contend(&mut self, place: &Arc<Place>, stop: &mut Stop) {
+    async fn contend(&mut self, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
         let _arrived = Arrived { path_lock: &path_lock, number: self.number };
         if self.ask.admission == Admission::Again {
@@ -199,11 +234,11 @@ impl Attempt {
         }
         while self.reply.is_some() {
             // The contenders that were ahead in an earlier session may be gone.
-            self.saw_ahead(place, None);
+            self.progress.set_ahead(None);
             self.progress.set_waits_for(WaitsFor::Session);
             let session = tokio::select! {
                 biased;
-                // First: if the caller left while this waited for a place, no node is to be created.
+                // First: if the caller left while this waited for a slot, no node is to be created.
                 end = stop.wait() => Err(End::from(end)),
                 session = path_lock.client().session() => {
                     session.map_err(|none| End::from(path_lock.failed(none)))
@@ -214,21 +249,19 @@ impl Attempt {
                 Err(end) => return drop(self.tell(end)),
             };
             self.progress.set_node(None);
-            // Live again: it is not, if a hold was lost before its caller had it.
-            place.set_live(true);
             let seat =
                 Seat { path_lock: &path_lock, session: &session, number: self.number, kind: self.ask.kind };
-            self.contend_in(seat, place, stop).await;
+            self.contend_in(seat, stop).await;
         }
     }
 
     /// Contends in one session, and leaves it.
-    async fn contend_in(&mut self, seat: Seat<'_>, place: &Arc<Place>, stop: &mut Stop) {
+    async fn contend_in(&mut self, seat: Seat<'_>, stop: &mut Stop) {
         let _counted = seat.session.begin_work();
         let (acquiring, mut step) = begin(seat, self.if_busy());
         let mut here = InSession {
             seat,
-            place,
+            permit: self.slot.as_ref().map(NodeSlot::permit),
             stop,
             acquiring,
             create: None,
@@ -268,7 +301,7 @@ impl Attempt {
                 AcquireStep::Do(request) => self.request(here, &request).await,
                 AcquireStep::Pause { failures, why } => self.pause(here, failures, why).await,
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
-                    leave_to_cleanup(here.seat, here.place, also);
+                    here.leave_to_cleanup(also);
                     here.left.names.push(name.clone());
                     self.grant(here, &name, czxid).await
                 }
@@ -289,28 +322,31 @@ impl Attempt {
             here.how = observe::how(&event, here.queued);
             step = here.acquiring.on(event, &waitable);
             let orphans = here.acquiring.take_orphans();
-            leave_to_cleanup(here.seat, here.place, orphans);
+            here.leave_to_cleanup(orphans);
         }
     }
 
     /// Leaves the session, which is the only way out of it: tells the caller the result, if there is one, and
     /// leaves the orphans to cleanup.
     async fn leave(&mut self, end: End, mut here: InSession<'_>) {
-        let InSession { seat, place, .. } = here;
-        if let End::Granted(hold) = end {
-            // A writer's hold keeps the place. A reader's does not: places limit the queue, not the number of
-            // readers that hold the lock (docs/protocol.md#places).
-            if seat.kind == Kind::Shared {
-                place.set_live(false);
-            }
+        if let End::Granted(mut hold) = end {
+            let seat = here.seat;
+            drop(here);
             // If the session has ended, the hold is lost: its drop cleans up, and the caller goes on waiting.
             if seat.session.end_reason().is_none() {
+                // This comes first: the caller may ask for another lock at once.
+                let slot = self.slot.take();
+                if seat.path_lock.counts_holder() {
+                    hold.keep(slot);
+                }
                 drop(self.tell(End::Granted(hold)));
             }
             return;
         }
-        // From here on cleanup has the place.
-        place.set_live(false);
+        if !matches!(end, End::Again) {
+            // From here on cleanup has the slot.
+            self.slot = None;
+        }
         let Some((_, create)) = &mut here.create else {
             // Before the answer: the caller's next try must not find its own node in the way.
             drop(here);
@@ -404,7 +440,7 @@ impl Attempt {
             AcquireRequest::List => {
                 if let Some(list) = here.acquiring.take_list() {
                     // Known also while this further look is not answered.
-                    self.saw_ahead(here.place, live_ahead(seat, &list, own));
+                    self.progress.set_ahead(live_ahead(seat, &list, own));
                 }
                 self.progress.set_waits_for(WaitsFor::List);
                 self.progress.set_node(own);
@@ -453,13 +489,13 @@ impl Attempt {
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
                     path_lock.queue().with(|queue| queue.set_ahead(session.number(), own, ahead.count));
                 }
-                self.saw_ahead(here.place, ahead);
+                self.progress.set_ahead(ahead);
                 let orphaned = orphaned(path_lock, session, kind, Some((&list, own)));
                 if let Some(error) = here.wait(orphaned).await? {
                     return Err(error.into());
                 }
             }
-            None => self.saw_ahead(here.place, known),
+            None => self.progress.set_ahead(known),
         }
         self.progress.set_node(own);
         if !std::mem::replace(&mut here.queued, true) {
@@ -478,7 +514,7 @@ impl Attempt {
                     if gone {
                         // The list that follows shows which contenders are left.
                         let left = self.progress.ahead().and_then(Ahead::without_one);
-                        self.saw_ahead(here.place, left);
+                        self.progress.set_ahead(left);
                     }
                     event
                 }
@@ -505,7 +541,7 @@ impl Attempt {
         if why == PauseReason::NodeDeleted {
             // The next node queues at the end, behind other contenders.
             here.looked_again = false;
-            self.saw_ahead(here.place, None);
+            self.progress.set_ahead(None);
         }
         if failures == 0 {
             here.failing_since = Instant::now();
@@ -525,7 +561,7 @@ impl Attempt {
     /// that is too old.
     async fn grant(&self, here: &mut InSession<'_>, name: &str, czxid: i64) -> Result<AcquireEvent, End> {
         let Seat { path_lock, session, number, kind } = here.seat;
-        self.saw_ahead(here.place, None);
+        self.progress.set_ahead(None);
         self.progress.set_waits_for(WaitsFor::Renewal);
         self.progress.set_node(Some(name));
         // To be first in the queue is not enough: without a valid lease, the servers may be about to expire
@@ -540,19 +576,15 @@ impl Attempt {
             here.left = Orphans::default();
             return Ok(AcquireEvent::Outdated(OwnNode { name: name.to_owned(), czxid: Some(czxid) }));
         }
-        let place = match kind {
-            Kind::Shared => None,
-            Kind::Exclusive => Some(Arc::clone(here.place)),
-        };
         path_lock.queue().with(|queue| queue.stop_waiting(session.number(), name));
         requests::note_grant(here.seat, name, czxid, !here.queued);
         let is_head = path_lock.options().semaphore.is_some();
         // From here on, so that a grant that its caller never takes is over too.
         let lease_end = self.ask.lease.and_then(|lease| clock::now().end_of(lease));
         let state = if is_head {
-            HoldState::head(name.into(), place)
+            HoldState::head(name.into())
         } else {
-            HoldState::new(name.into(), kind, place).with_lease_end(lease_end)
+            HoldState::new(name.into(), kind).with_lease_end(lease_end)
         };
         let held = Held::new(session, path_lock.client().cleanup(), path_lock.path().clone(), number, state);
         // Registered before the caller is told, so that the end of the session from here on marks the hold as
@@ -607,13 +639,6 @@ impl Attempt {
         self.path_lock.out_of_time(self.path_lock.path(), waiting, self.ask.kind, budget, waited)
     }
 
-    /// Records the live contenders ahead by the last list, `None` if that may have changed: for the caller,
-    /// and for attempts that wait for a place.
-    fn saw_ahead(&self, place: &Place, ahead: Option<Ahead>) {
-        place.set_waits(ahead.is_some());
-        self.progress.set_ahead(ahead);
-    }
-
     fn if_busy(&self) -> IfBusy {
         self.ask.budget.if_busy()
     }
@@ -622,6 +647,26 @@ impl Attempt {
 impl InSession<'_> {
     async fn wait<T>(&mut self, work: impl Future<Output = T>) -> Result<T, End> {
         wait(self.seat, work, self.stop).await
+    }
+
+    /// Leaves orphans to cleanup, which keeps the slot until they are deleted.
+    fn leave_to_cleanup(&self, orphans: Orphans) {
+        let Seat { path_lock, session, number, kind } = self.seat;
+        let nodes = orphans.names.into_iter().map(Orphan::Node);
+        let unknown = orphans.ids.into_iter().map(|id| {
+            let beginning = path_lock.naming().prefix(&id, kind);
+            Orphan::UnknownCreate { id, beginning }
+        });
+        for orphan in nodes.chain(unknown) {
+            path_lock.client().cleanup().submit(Item {
+                session: Arc::clone(session),
+                directory: path_lock.path().clone(),
+                orphan,
+                number,
+                until_gone: self.permit.clone(),
+                done: None,
+            });
+        }
     }
 
     /// Takes over the nodes of a step that is not carried out.
@@ -637,9 +682,7 @@ impl Drop for InSession<'_> {
         // Whatever becomes of a create that is under way.
         orphans.ids.extend(self.create.take().map(|(id, _)| id));
         if orphans != Orphans::default() {
-            // From here on cleanup has the place.
-            self.place.set_live(false);
-            leave_to_cleanup(self.seat, self.place, orphans);
+            self.leave_to_cleanup(orphans);
         }
     }
 }
@@ -671,26 +714,6 @@ async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop)
             log::debug!(path, session = seat.session.number(), "again in the next session");
             Err(End::Again)
         }
-    }
-}
-
-/// Leaves orphans to cleanup, which keeps the place until they are deleted.
-fn leave_to_cleanup(seat: Seat<'_>, place: &Arc<Place>, orphans: Orphans) {
-    let Seat { path_lock, session, number, kind } = seat;
-    let nodes = orphans.names.into_iter().map(Orphan::Node);
-    let unknown = orphans.ids.into_iter().map(|id| {
-        let beginning = path_lock.naming().prefix(&id, kind);
-        Orphan::UnknownCreate { id, beginning }
-    });
-    for orphan in nodes.chain(unknown) {
-        path_lock.client().cleanup().submit(Item {
-            session: Arc::clone(session),
-            directory: path_lock.path().clone(),
-            orphan,
-            number,
-            until_gone: Some(Arc::clone(place) as Arc<dyn Any + Send + Sync>),
-            done: None,
-        });
     }
 }
 

@@ -18,11 +18,6 @@ impl CancelOnDrop {
         Self { cancel: Some(cancel), cleanup: cleanup.clone(), number }
     }
 
-    /// Returns the number of the attempt.
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Returns a ticket of the attempt.
     pub(super) fn ticket(&self) -> Ticket {
         self.cleanup.ticket(self.number)

@@ -1,7 +1,6 @@
 //! One held lock, shared by its guards, its session and its conversions. Carries out the decisions of its
 //! [state](crate::protocol::hold).
 
-use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -10,7 +9,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::engine::bond::{Bond, Bound};
-use crate::engine::shared_queue::Place;
 use crate::error::{Lost, LostReason};
 use crate::path::LockPath;
 use crate::protocol::hold::{Care, Deletion, Effects, HoldEvent, HoldState, LockState};
@@ -32,8 +30,8 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
         &self,
         held: &Arc<Held>,
         session: &Arc<Session>,
-        deletion: Deletion<Arc<Place>>,
-    ) -> Option<(Deletion<Arc<Place>>, u64)>;
+        deletion: Deletion,
+    ) -> Option<(Deletion, u64)>;
 
     /// Removes the hold with this number, which has ended.
     fn over(&self, number: u64, how: Over);
@@ -83,7 +81,7 @@ pub(crate) struct Held {
     session: Weak<Session>,
     cleanup: Cleanup,
     /// Tasks that wait for the loss wait for a change of this.
-    state: watch::Sender<HoldState<Arc<Place>>>,
+    state: watch::Sender<HoldState>,
     /// Whether revocation has been requested; a conversion does not clear it.
     revocation_requested: AtomicBool,
     /// Whether its caller has it; before that it is granted, and may be lost unseen.
@@ -104,7 +102,7 @@ impl Held {
         cleanup: &Cleanup,
         directory: LockPath,
         number: u64,
-        state: HoldState<Arc<Place>>,
+        state: HoldState,
     ) -> Arc<Self> {
         let held = Self::unregistered(session, cleanup, directory, number, state, OnceLock::new());
         held.register(session);
@@ -116,7 +114,7 @@ impl Held {
         cleanup: &Cleanup,
         directory: LockPath,
         number: u64,
-        state: HoldState<Arc<Place>>,
+        state: HoldState,
         room: OnceLock<Arc<dyn InRoom>>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -144,14 +142,8 @@ impl Held {
     }
 
     /// Registers another hold of the same node, which has it after this one.
-    pub(super) fn heir(
-        &self,
-        session: &Arc<Session>,
-        number: u64,
-        place: Option<Arc<Place>>,
-        lease_end: Option<Moment>,
-    ) -> Arc<Self> {
-        let heir = self.unregistered_heir(session, number, place, lease_end);
+    pub(super) fn heir(&self, session: &Arc<Session>, number: u64, lease_end: Option<Moment>) -> Arc<Self> {
+        let heir = self.unregistered_heir(session, number, lease_end);
         heir.register(session);
         heir
     }
@@ -162,10 +154,9 @@ impl Held {
         &self,
         session: &Arc<Session>,
         number: u64,
-        place: Option<Arc<Place>>,
         lease_end: Option<Moment>,
     ) -> Arc<Self> {
-        let state = HoldState::new(self.name(), self.kind(), place).with_lease_end(lease_end);
+        let state = HoldState::new(self.name(), self.kind()).with_lease_end(lease_end);
         let directory = self.directory.clone();
         Self::unregistered(session, &self.cleanup, directory, number, state, self.room.clone())
     }
@@ -212,7 +203,7 @@ impl Held {
 
     /// Takes the node back from a hold that its caller has never had. Returns how the node is to be deleted,
     /// unless it is gone; the caller must notify the session by [`let_go`](Self::let_go).
-    pub(super) fn take_back(&self) -> Option<Deletion<Arc<Place>>> {
+    pub(super) fn take_back(&self) -> Option<Deletion> {
         self.change(self.release_event()).delete
     }
 
@@ -475,7 +466,7 @@ impl Held {
         HoldEvent::Release { lease, now: clock::now() }
     }
 
-    fn set(&self, change: impl FnOnce(&mut HoldState<Arc<Place>>)) {
+    fn set(&self, change: impl FnOnce(&mut HoldState)) {
         // No receiver waits for this value.
         self.state.send_if_modified(|state| {
             change(state);
@@ -483,19 +474,9 @@ impl Held {
         });
     }
 
-    fn change(&self, event: HoldEvent) -> Effects<Arc<Place>> {
+    fn change(&self, event: HoldEvent) -> Effects {
         let mut effects = Effects::default();
-        self.set(|state| {
-            effects = state.on(event);
-            // This happens under the mutex: an attempt whose hold was lost may make the place live again
-            // afterwards. In a room the next caller may have the place.
-            let in_room = self.room.get().is_some();
-            let deletion = effects.delete.as_ref().filter(|deletion| !(in_room && deletion.hand_over));
-            let deleted = deletion.and_then(|deletion| deletion.place.as_ref());
-            if let Some(place) = effects.free.as_ref().or(deleted) {
-                place.set_live(false);
-            }
-        });
+        self.set(|state| effects = state.on(event));
         effects
     }
 
@@ -506,7 +487,7 @@ impl Held {
     ///    node of a lost lock even if a later step fails.
     /// 3. Tasks that wait for the loss are woken. Their wakers are code of other executors, which may panic
     ///    or call back; the steps before are complete by then.
-    /// 4. Nodes and places are released, which lets other contenders in: the holder was notified before.
+    /// 4. Nodes are released, which lets other contenders in: the holder was notified before.
     ///
     /// May be called by the holder. Returns `false` if the state refuses the event.
     fn apply(self: &Arc<Self>, event: HoldEvent, done: Option<Done>) -> bool {
@@ -526,7 +507,7 @@ impl Held {
             HoldEvent::NodeDeleted { node } => Some(Arc::clone(node)),
             _ => None,
         };
-        let Effects { lost, gone, mut delete, free, report, refused } = self.change(event);
+        let Effects { lost, gone, mut delete, report, refused } = self.change(event);
         match lost {
             Some(reason) => self.life.over(End::Lost(reason)),
             None if is_release => self.life.over(End::Released { by_call: done.is_some() }),
@@ -549,9 +530,6 @@ impl Held {
             if let Some(deletion) = delete.take_if(|deletion| deletion.hand_over || room.is_shared()) {
                 let passed_on = room.pass_on(self, session, deletion);
                 (delete, over) = passed_on.map_or((None, None), |(deletion, number)| {
-                    if let Some(place) = &deletion.place {
-                        place.set_live(false);
-                    }
                     (Some(deletion), Some((number, Over::Released)))
                 });
             }
@@ -594,22 +572,19 @@ impl Held {
         if let Some(node) = gone {
             session.disown(&self.directory.child(&node));
         }
-        // The place is freed only after that: a newcomer that is let in must not wait for a node that is
-        // gone.
-        drop(free);
         if let Some(reason) = report {
             if let Some(done) = done.take() {
                 // An error means that the release was cancelled, and its result has no receiver.
                 let _ = done.send(Err(self.lost_by(reason).into()));
             }
         }
-        if let Some(Deletion { node, hand_over, place }) = delete {
+        if let Some(Deletion { node, hand_over }) = delete {
             self.cleanup.submit(Item {
                 session,
                 directory: self.directory.clone(),
                 orphan: Orphan::Hold { name: node.as_ref().to_owned(), hand_over },
                 number: self.number,
-                until_gone: place.map(|place| -> Arc<dyn Any + Send + Sync> { place }),
+                until_gone: None,
                 done,
             });
         }
@@ -669,7 +644,7 @@ mod tests {
         let (cleanup, _queue) = Cleanup::new();
         let directory = LockPath::parse("", "/lock").unwrap();
         let session = Session::new(1, handle, LeaseMargin::default());
-        let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive, None);
+        let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
         let held = Held::new(&session, &cleanup, directory, 0, state);
         (session, held)
     }
@@ -733,7 +708,7 @@ mod tests {
         for event in [HoldEvent::LeaseOver { now: end }, HoldEvent::Extend { now, end: Some(now) }] {
             let (cleanup, queue) = Cleanup::new();
             let directory = LockPath::parse("", "/lock").unwrap();
-            let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive, None);
+            let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
             let held = Held::new(&session, &cleanup, directory, 0, state.with_lease_end(Some(end)));
             let (queue, found) = (Mutex::new(queue), Mutex::default());
             let witness = Arc::new(Witness { held: Arc::clone(&held), queue, found });
@@ -755,8 +730,8 @@ mod tests {
             &self,
             held: &Arc<Held>,
             _session: &Arc<Session>,
-            deletion: Deletion<Arc<Place>>,
-        ) -> Option<(Deletion<Arc<Place>>, u64)> {
+            deletion: Deletion,
+        ) -> Option<(Deletion, u64)> {
             Some((deletion, held.number()))
         }
 
@@ -787,7 +762,7 @@ mod tests {
         let server = Server::start().unwrap();
         let (session, other) = expired(&server).await;
         session.end(LostReason::SessionReplaced);
-        let state = HoldState::new("x-lock-0000000001".into(), Kind::Exclusive, None);
+        let state = HoldState::new("x-lock-0000000001".into(), Kind::Exclusive);
         let held = Held::new(&session, &other.cleanup, other.directory.clone(), 1, state);
         assert_eq!(held.lost(), Some(LostReason::SessionReplaced));
     }

@@ -1,7 +1,6 @@
 //! The one engine under all recipes: the shared state of the handles of one path, attempts to get a lock, and
 //! holds of it.
 
-pub(crate) mod admission;
 mod ask_first;
 pub(crate) mod attempt;
 mod bond;
@@ -39,5 +38,6 @@ pub(crate) mod self_wait;
 pub(crate) mod shared_queue;
 pub(crate) mod shared_readers;
 mod shared_room;
+pub(crate) mod slots;
 mod stop;
 pub(crate) mod transact;

@@ -16,6 +16,7 @@ use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::shared_readers::SharedReaders;
 use crate::engine::shared_room::{Holder, SharedRoom};
+use crate::engine::slots::Slots;
 use crate::error::{
     AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose, RequestFailure,
     TryLockError,
@@ -23,7 +24,6 @@ use crate::error::{
 use crate::path::LockPath;
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting};
-use crate::protocol::local_queue::{Census, Limit};
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::protocol::room::HandOff;
@@ -73,12 +73,11 @@ impl Budget {
     }
 }
 
-/// Whether an attempt asks for a place for the first time.
+/// Whether an attempt asks for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     First,
-    /// It had a place, but its lock was lost before its caller had it. It waits until that place is free,
-    /// where a newcomer would be refused.
+    /// Its lock was lost before its caller had it. It waits where a newcomer would be refused.
     Again,
 }
 
@@ -118,10 +117,8 @@ pub(crate) struct Member {
 /// The handles of one client for one path and recipe.
 ///
 /// Each attempt of a path lock queues by a separate node, at most `node_limit` at a time. An attempt without
-/// a place waits in memory, in order of arrival, so that a thousand tasks cost the servers no more than
-/// `node_limit` nodes, and none of them overtakes another: after the end of a session, they queue in the next
-/// one in the order in which they arrived. A fair lock's attempts do not wait for a place, since its order is
-/// that of the nodes: an attempt that finds no place is refused. The
+/// a slot waits in memory, in order of arrival. The attempts of a fair lock do not wait for a slot, since its
+/// order is that of the nodes: an attempt that finds none is refused. The
 /// [`LocalQueue`](crate::protocol::local_queue::LocalQueue) decides which attempt is next.
 pub(crate) struct PathLock {
     registry: Arc<Registry<Key, Self>>,
@@ -131,6 +128,7 @@ pub(crate) struct PathLock {
     /// Shared with the path lock of the other recipe in the same queue: a fair lock waits in memory for a
     /// mutex's nodes.
     queue: Arc<SharedQueue>,
+    slots: Arc<Slots>,
     /// The room where attempts wait behind one node; `None` if each has its own node.
     room: Option<Arc<SharedRoom>>,
     /// The readers that share a node; `None` if each has its own node.
@@ -226,10 +224,11 @@ impl PathLock {
             // Each waiting caller gets a separate hold.
             SharedReaders::new(SharedRoom::new(HandOff::NONE, false, client.holders()), is_kept, hand_off)
         });
-        let path_lock = Self {
+        Self {
             registry,
             client,
             path,
+            slots: Slots::new(options.node_limit),
             options,
             queue,
             room,
@@ -238,9 +237,7 @@ impl PathLock {
             foreign_reported: AtomicBool::new(false),
             self_wait: AtomicBool::new(false),
             first_seen: FirstSeen::default(),
-        };
-        path_lock.queue.with(|queue| queue.set_limit(path_lock.limit(), path_lock.options.node_limit));
-        path_lock
+        }
     }
 
     pub(crate) fn client(&self) -> &Arc<Core> {
@@ -293,14 +290,19 @@ impl PathLock {
         self.readers.as_ref()
     }
 
-    /// Returns the limit on nodes by which its attempts are counted.
-    pub(super) fn limit(&self) -> Limit {
-        match self.options.recipe {
-            Recipe::Mutex | Recipe::ReadWriteLock | Recipe::Semaphore | Recipe::LeaderLatch => {
-                Limit::MaxZnodes
-            }
-            Recipe::FairLock => Limit::MaxWaiters,
-        }
+    /// Returns the slots of its attempts.
+    pub(super) fn slots(&self) -> &Arc<Slots> {
+        &self.slots
+    }
+
+    /// Returns whether a newcomer that finds no slot is refused.
+    pub(super) fn refuses_waiters(&self) -> bool {
+        self.options.recipe == Recipe::FairLock
+    }
+
+    /// Returns whether its holder is one of the contenders that its option counts, and keeps the slot.
+    pub(super) fn counts_holder(&self) -> bool {
+        matches!(self.options.recipe, Recipe::FairLock | Recipe::Semaphore)
     }
 
     /// Returns whether attempts that arrive together share one list. Otherwise each sends its own together
@@ -335,11 +337,6 @@ impl PathLock {
             return None;
         }
         self.first_seen.contender().map(Box::new)
-    }
-
-    /// Returns how the places are used now.
-    pub(crate) fn census(&self) -> Census {
-        self.queue.with(|queue| queue.census(self.limit()))
     }
 
     /// Returns the hold of this client for which a contender of this kind would have to wait; `None` if there

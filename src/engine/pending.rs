@@ -150,14 +150,9 @@ impl Pending {
         self.progress.get().has_waited
     }
 
-    /// Returns the live contenders that it is known to wait for: in the queue, or for a place.
+    /// Returns the live contenders that it is known to wait for: in the queue, or for a slot.
     pub(crate) fn ahead(&self) -> Option<Ahead> {
-        if let Some(ahead) = self.progress.get().waiting.ahead() {
-            return Some(ahead.clone());
-        }
-        let waits = self.path_lock.queue().with(|queue| queue.waits_for_place(self.cancel.number()));
-        let count = self.path_lock.census().in_the_way(Kind::Exclusive).now;
-        (waits && count > 0).then_some(Ahead { count, first: None })
+        self.progress.get().waiting.ahead().cloned()
     }
 
     /// Returns the error of an attempt that is not granted within `asked`, of which it has `waited`.

@@ -695,7 +695,7 @@ impl PermitsAttempt {
         let hold = |(name, number): (String, u64)| {
             // Its session has to know it: it beats while it has nodes.
             session.adopt(self.semaphore.leases.child(&name), no_owner());
-            let state = HoldState::new(name.into(), Kind::Exclusive, None).with_lease_end(lease_end);
+            let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
             let directory = self.semaphore.leases.clone();
             let held = Held::new(session, cleanup, directory, number, state);
             Hold::new(Arc::clone(path_lock), Arc::clone(session), held, lock.token(), self.ask.location)

@@ -66,34 +66,3 @@ impl NodeOwner for SharedQueue {
         self.with(|queue| queue.heir(session, name))
     }
 }
-
-/// The place of an attempt, or its wait for one. The place is free when the attempt, its hold, and cleanup,
-/// for each orphan, have dropped this.
-#[derive(Debug)]
-pub(crate) struct Place {
-    queue: Arc<SharedQueue>,
-    number: u64,
-}
-
-impl Place {
-    /// Creates the place of the attempt with this number, before it arrives in the queue.
-    pub(super) fn new(queue: &Arc<SharedQueue>, number: u64) -> Arc<Self> {
-        Arc::new(Self { queue: Arc::clone(queue), number })
-    }
-
-    /// Sets whether a live attempt or hold has the place, or only cleanup.
-    pub(crate) fn set_live(&self, live: bool) {
-        self.queue.with(|queue| queue.set_live(self.number, live));
-    }
-
-    /// Sets whether the attempt has seen a live contender before it.
-    pub(crate) fn set_waits(&self, waits: bool) {
-        self.queue.with(|queue| queue.set_waits(self.number, waits));
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.queue.with(|queue| queue.free(self.number));
-    }
-}

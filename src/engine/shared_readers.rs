@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::engine::held::{Held, InRoom, Over};
-use crate::engine::shared_queue::Place;
 use crate::engine::shared_room::SharedRoom;
 use crate::protocol::hold::Deletion;
 use crate::protocol::readers::{Leaving, Readers};
@@ -112,8 +111,7 @@ impl SharedReaders {
                 drop(state);
                 return Some(node);
             }
-            anchor =
-                self.is_kept.then(|| reader.unregistered_heir(session, reader.next_number(), None, None));
+            anchor = self.is_kept.then(|| reader.unregistered_heir(session, reader.next_number(), None));
             state.readers.open(anchor.as_ref().map(|anchor| (anchor.number(), Arc::downgrade(anchor))));
             state.anchor.clone_from(&anchor);
             let until = Instant::now().checked_add(self.bounds.time);
@@ -170,7 +168,7 @@ impl SharedNode {
             return None;
         };
         let number = inside.next_number();
-        let reader = inside.unregistered_heir(&session, number, None, None);
+        let reader = inside.unregistered_heir(&session, number, None);
         {
             let mut state = self.lock();
             // The node is closed, and its end noted, under this mutex, and the reader is inside then.
@@ -197,7 +195,7 @@ impl SharedNode {
     /// closed by now, since they all were before the writer that has come. It is lost if the node is gone.
     pub(super) fn admit(&self, with: &Held, session: &Arc<Session>, lease: Option<Duration>) -> Joined {
         let number = with.next_number();
-        let reader = with.unregistered_heir(session, number, None, None);
+        let reader = with.unregistered_heir(session, number, None);
         let is_there = {
             let mut state = self.lock();
             state.last_used = Instant::now();
@@ -264,8 +262,8 @@ impl InRoom for SharedNode {
         &self,
         held: &Arc<Held>,
         _session: &Arc<Session>,
-        deletion: Deletion<Arc<Place>>,
-    ) -> Option<(Deletion<Arc<Place>>, u64)> {
+        deletion: Deletion,
+    ) -> Option<(Deletion, u64)> {
         let leaving = {
             let mut state = self.lock();
             state.last_used = Instant::now();
@@ -382,7 +380,7 @@ mod tests {
 
         fn reader(&self) -> Arc<Held> {
             let directory = LockPath::parse("", "/lock").unwrap();
-            let state = HoldState::new("x-__READ__0000000000".into(), Kind::Shared, None);
+            let state = HoldState::new("x-__READ__0000000000".into(), Kind::Shared);
             Held::new(&self.session, &self.cleanup, directory, self.cleanup.number(), state)
         }
 

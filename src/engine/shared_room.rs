@@ -12,7 +12,6 @@ use tokio::sync::{Notify, oneshot, watch};
 use crate::engine::cancel::CancelOnDrop;
 use crate::engine::held::{Held, InRoom, Over};
 use crate::engine::progress::ProgressReceiver;
-use crate::engine::shared_queue::Place;
 use crate::error::TryLockError;
 use crate::path::LockPath;
 use crate::protocol::hold::Deletion;
@@ -421,8 +420,8 @@ impl InRoom for SharedRoom {
         &self,
         held: &Arc<Held>,
         session: &Arc<Session>,
-        deletion: Deletion<Arc<Place>>,
-    ) -> Option<(Deletion<Arc<Place>>, u64)> {
+        deletion: Deletion,
+    ) -> Option<(Deletion, u64)> {
         let (first, mut held, mut deletion) = (held, Arc::clone(held), deletion);
         loop {
             let healthy = deletion.hand_over && session.is_healthy() && !held.is_revocation_requested();
@@ -442,7 +441,7 @@ impl InRoom for SharedRoom {
                     // This happens under the mutex: the next caller to arrive must find it. The session is
                     // notified below.
                     Next::Keep => {
-                        let held = held.unregistered_heir(session, number, deletion.place.take(), None);
+                        let held = held.unregistered_heir(session, number, None);
                         kept = Some(Arc::clone(&held));
                         state.kept = Some(KeptHold { held, since: Instant::now() });
                     }
@@ -487,7 +486,7 @@ impl InRoom for SharedRoom {
             };
             let lease_end = waiter.lease.and_then(|lease| now.end_of(lease));
             // Registered with the session before the earlier one is let go.
-            let heir = held.heir(session, at.number(), deletion.place.take(), lease_end);
+            let heir = held.heir(session, at.number(), lease_end);
             if !Arc::ptr_eq(first, &held) {
                 held.let_go(session);
             }
@@ -589,7 +588,7 @@ mod tests {
             assert!(matches!(room.arrive(at(), None, first), Arrived::First));
             room.lock().room.attempt_begins();
             let directory = LockPath::parse("", "/lock").unwrap();
-            let state = HoldState::new("x-sticky-lock-0000000000".into(), Kind::Exclusive, None);
+            let state = HoldState::new("x-sticky-lock-0000000000".into(), Kind::Exclusive);
             let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
             room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()));
             let holder = told.try_recv().unwrap().unwrap().take().unwrap();
@@ -637,7 +636,7 @@ mod tests {
             arrive(&room, &cleanup);
             room.lock().room.attempt_begins();
             let directory = LockPath::parse("", "/lock").unwrap();
-            let state = HoldState::new("x-sticky-lock-0000000000".into(), Kind::Exclusive, None);
+            let state = HoldState::new("x-sticky-lock-0000000000".into(), Kind::Exclusive);
             let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
             if closes_first {
                 room.close();

@@ -31,10 +31,8 @@ impl Ahead {
 pub(crate) enum WaitsFor {
     #[default]
     Session,
-    /// A place, which the deletion of any of this many nodes would free.
-    Place(usize),
-    /// A place: all are taken by live contenders that are not ahead.
-    Others,
+    /// A slot: this client has as many attempts and orphans as it may.
+    Slot,
     Parents,
     Create,
     List,
@@ -52,11 +50,9 @@ impl fmt::Display for WaitsFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Session => "no session",
-            Self::Place(1) => return f.write_str("no answer to the deletion of this client's last node, which has its place"),
-            Self::Place(nodes) => {
-                return write!(f, "no answer to the deletions of {nodes} earlier nodes of this client, which have all its places");
+            Self::Slot => {
+                "no answer to the requests of this client's earlier calls, which have all the nodes that it may have"
             }
-            Self::Others => "no answer to this client's other contenders, which have all its places",
             Self::Parents => "no answer to the creation of the lock's directory",
             Self::Create => "no answer to the creation of the lock node",
             Self::List => "no answer to the list of the lock's directory",
@@ -171,10 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_waits_for_says_how_many_answers_are_missing() {
+    fn what_a_call_waits_for_says_which_answer_is_missing() {
         assert_eq!(WaitsFor::Session.to_string(), "no session");
-        assert!(WaitsFor::Place(1).to_string().contains("the deletion of this client's last node"));
-        assert!(WaitsFor::Place(3).to_string().contains("the deletions of 3 earlier nodes"));
+        assert!(WaitsFor::Slot.to_string().contains("earlier calls"));
     }
 
     // Shows: live-contender

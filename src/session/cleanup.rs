@@ -2,11 +2,10 @@
 //! and nodes that may or may not exist (docs/protocol.md#cleanup). Submitting an item never blocks, so a
 //! `Drop` can do it.
 
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::path::LockPath;
@@ -36,8 +35,8 @@ pub(crate) struct Item {
     pub(crate) orphan: Orphan,
     /// The number of the attempt that it comes from; see [`Tickets`].
     pub(crate) number: u64,
-    /// Dropped when the node is gone: the place of its attempt.
-    pub(crate) until_gone: Option<Arc<dyn Any + Send + Sync>>,
+    /// Dropped when the node is gone: the slot of its attempt.
+    pub(crate) until_gone: Option<Arc<OwnedSemaphorePermit>>,
     /// Receives the result.
     pub(crate) done: Option<Done>,
 }
@@ -63,7 +62,7 @@ impl Cleanup {
         (Self { items, pending }, queue)
     }
 
-    /// Submits an item. Its queue is bounded by the number of nodes, which the places of the path locks
+    /// Submits an item. Its queue is bounded by the number of nodes, which the slots of the path locks
     /// limit.
     pub(crate) fn submit(&self, item: Item) {
         let ticket = self.ticket(item.number);

@@ -169,7 +169,7 @@ async fn work(item: Item) {
     if let (Ok(()), Orphan::Node(name)) = (&result, &orphan) {
         journal::orphan_deleted(&directory, name);
     }
-    // This comes before the caller is notified that the node is gone, so that the place is free by then.
+    // This comes before the caller is notified that the node is gone, so that another may have one by then.
     drop(until_gone);
     finish(done, result);
 }

@@ -149,10 +149,10 @@ fn last_zxid(server: &Server) -> i64 {
     last
 }
 
-/// Where this client alone has all its places in the queue taken, it knows without asking.
+/// Where a task of this client has the lock, it knows without asking.
 // Shows: try-lock
 #[tokio::test]
-async fn a_try_costs_nothing_while_all_places_are_taken() {
+async fn a_try_costs_nothing_while_its_client_has_the_lock() {
     let server = start();
     let client = calm(&server).await;
     let mutex = mutex(&client);
@@ -164,7 +164,7 @@ async fn a_try_costs_nothing_while_all_places_are_taken() {
     guard.release().await.unwrap();
 }
 
-// Shows: places
+// Shows: hand-off
 #[tokio::test]
 async fn a_waiter_in_memory_costs_nothing() {
     let server = start();

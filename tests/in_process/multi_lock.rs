@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use test_support::in_process::{calm, connect_for, queue_at, session, start_empty, timed_out, until};
-use test_support::{SOON, within};
+use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ErrorKind, InterProcessFairLock, InterProcessLock,
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, LockGuard, LockState, LostReason,
@@ -150,6 +150,40 @@ async fn the_loss_of_one_is_the_loss_of_all() {
     assert!(matches!(&error, ReleaseError::Lost(lost) if lost.path() == B), "{error}");
     client.flush(SOON).await.unwrap();
     assert_empty(&server);
+}
+
+/// Further ones wait in memory, and those that have left count until their nodes are gone.
+// Shows: bounded-nodes
+#[tokio::test]
+async fn a_client_has_no_more_nodes_in_a_queue_than_it_may() {
+    const MOST: usize = 64;
+    let server = start_empty();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let held = hold_one(&other, A).await;
+    for _ in 0..2 {
+        let waiting: Vec<_> = (0..100).map(|_| ByHand::new(multi(&client, &[A]).lock()).start()).collect();
+        until(&server, "its nodes", |view| view.children(A).len() > MOST).await;
+        let error = within("the end", timed_out(|timeout| multi(&client, &[A]).acquire(timeout))).await;
+        let AcquireError::TimedOut { contention, .. } = &error else { panic!("{error}") };
+        assert_eq!(contention.ahead, MOST);
+        let error = within("an answer", multi(&client, &[A]).try_lock()).await.unwrap_err();
+        assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+        assert_eq!(queue_at(&server, A).len(), MOST + 1);
+        let deletions = server.hold_request(Match::op(Op::Delete).session(session(&client)).always());
+        drop(waiting);
+        within("the deletions", deletions.wait_hit()).await;
+        let mut next = ByHand::new(multi(&client, &[A]).lock()).start();
+        let late = multi(&client, &[A]).acquire(Duration::from_millis(10));
+        let error = within("the end", late).await.unwrap_err();
+        assert_eq!(error.kind(), Some(ErrorKind::Connection), "nobody of this client is in its way: {error}");
+        assert_eq!(queue_at(&server, A).len(), MOST + 1, "beside nodes on their way out");
+        deletions.release();
+        until(&server, "its node", |view| view.children(A).len() == 2).await;
+        assert!(next.poll().is_pending());
+        drop(next);
+        within("the flush", client.flush(SOON)).await.unwrap();
+    }
+    held.release().await.unwrap();
 }
 
 /// Without the caller: its guard is kept.

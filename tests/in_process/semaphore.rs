@@ -141,6 +141,7 @@ async fn the_limit_may_be_stored_elsewhere() {
 }
 
 /// Tasks of one process wait in memory beyond `max_znodes`, and are served in order.
+// Shows: bounded-nodes
 #[tokio::test]
 async fn a_hundred_tasks_share_three_permits() {
     let server = start_empty();

@@ -354,8 +354,8 @@ async fn a_place_that_cannot_be_taken_anew_says_why() {
     assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error} (the client is {:?})", client.state());
 }
 
-/// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can be; the
-/// place in the gate, which the deletion of the old node keeps, is no reason to end it.
+/// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can be; that the
+/// old node is still there is no reason to end it.
 #[tokio::test]
 async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     let server = server();

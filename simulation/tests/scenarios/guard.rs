@@ -492,9 +492,9 @@ async fn a_lost_lock_keeps_its_place_as_long_as_its_node() {
     next.release().await.unwrap();
 }
 
-// Shows: places
+// Shows: lost-lock-keeps-its-node
 #[tokio::test]
-async fn a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
+async fn a_lost_lock_keeps_no_other_out_beyond_the_end_of_its_session() {
     let server = patient_server();
     let client = slow_client(&server).await;
     let (guard, contender, _answers) = expired_hold_and_contender(&server, &client).await;

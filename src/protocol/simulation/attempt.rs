@@ -1,4 +1,4 @@
-//! Attempts, from the arrival to the grant.
+//! Attempts, from the beginning to the grant.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::protocol::acquire::{
     OwnPredecessor, Standing,
 };
 use crate::protocol::failure::{Answer, FailureKind};
-use crate::protocol::local_queue::{Arrival, Limit, Newcomer, Notice, Numbered, Wish};
+use crate::protocol::local_queue::{Notice, Numbered};
 use crate::protocol::node_name::{Child, Kind, classify};
 
 impl World<'_> {
@@ -27,12 +27,9 @@ impl World<'_> {
         caller.fair = fair;
         caller.kind = kind;
         caller.number = self.attempts;
-        caller.placed = true;
         caller.deleted_by_hand = false;
         caller.refused = false;
-        let limit = if fair { Limit::MaxWaiters } else { Limit::MaxZnodes };
-        self.clients[self.callers[i].client].places.insert(self.attempts, (1, false, limit));
-        self.arrive(i, None);
+        caller.doing = Doing::Begins;
     }
 
     fn draw_role(&mut self, i: usize) -> Role {
@@ -51,59 +48,12 @@ impl World<'_> {
         }
     }
 
-    /// Asks for a place.
-    pub(super) fn arrive(&mut self, i: usize, known: Option<u64>) {
-        let Caller { kind, if_busy, number, fair, .. } = self.callers[i];
-        let again = fair && self.choices.chance(128);
-        let wish = match if_busy {
-            IfBusy::Fail => Wish::Ask { known },
-            IfBusy::Wait => Wish::Join,
-        };
-        let limit = self.clients[self.callers[i].client].places[&number].2;
-        let question = self.question();
-        // This is set before the answer, which may be on its way at once.
-        self.callers[i].doing = Doing::ForPlace(question);
-        let newcomer = Newcomer { number, limit, kind, again, wish };
-        match self.queue(self.callers[i].client, |queue, _| queue.arrive(newcomer, (i, question))) {
-            Arrival::Admitted => {
-                self.clients[self.callers[i].client].places.get_mut(&number).expect("it has arrived").1 =
-                    true;
-                self.callers[i].doing = Doing::Admitted;
-            }
-            Arrival::Waits => {}
-            Arrival::Busy(count) => self.busy(i, count.ever),
-            Arrival::Refused => {
-                assert!(fair && !again);
-                self.end(i);
-            }
-        }
-    }
-
-    /// Live contenders are ahead of a try; a reader checks that at the servers.
-    pub(super) fn busy(&mut self, i: usize, ever: u64) {
-        let kind = self.callers[i].kind;
-        let writer = match self.directory.list() {
-            Answer::Is(Ok(queue)) => queue.in_the_way(None, kind).0 > 0,
-            _ => false,
-        };
-        if kind == Kind::Exclusive || writer || self.choices.chance(16) {
-            self.end(i);
-        } else {
-            self.arrive(i, Some(ever));
-        }
-    }
-
-    /// Ends an attempt, or a hold with a place: its orphans keep the place.
+    /// Ends an attempt.
     pub(super) fn end(&mut self, i: usize) {
         let number = self.callers[i].number;
         self.callers[i].doing = Doing::Idle;
-        self.callers[i].placed = false;
         self.clients[self.callers[i].client].contending.remove(&number);
-        self.queue(self.callers[i].client, |queue, _| {
-            queue.set_live(number, false);
-            queue.leave(number);
-        });
-        self.let_go(self.callers[i].client, number);
+        self.queue(self.callers[i].client, |queue, _| queue.leave(number));
     }
 
     /// The caller leaves, or gets the answer that it does not get the lock.
@@ -120,17 +70,10 @@ impl World<'_> {
         match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
             Doing::Idle if self.few && !self.choices.chance(24) => {}
             Doing::Idle => self.start(i),
-            Doing::ForPlace(question) => match self.answer(i, question) {
-                Some(Notice::Place) => self.callers[i].doing = Doing::Admitted,
-                Some(Notice::Busy(count)) => self.busy(i, count.ever),
-                Some(notice) => panic!("{notice:?} to one that waits for a place"),
-                None => self.waits_on(i, Doing::ForPlace(question)),
-            },
-            Doing::Admitted => {
-                let Caller { kind, if_busy, fair, number, .. } = self.callers[i];
+            Doing::Begins => {
+                let Caller { kind, if_busy, fair, .. } = self.callers[i];
                 let waits = if fair { OwnPredecessor::InMemory } else { OwnPredecessor::Watched };
                 let (contender, step) = Acquiring::new(self.directory.naming, kind, if_busy, waits);
-                self.queue(self.callers[i].client, |queue, _| queue.set_live(number, true));
                 self.callers[i].doing = Doing::Queued(contender, step);
             }
             Doing::ForTurn(contender, question) => {
@@ -215,7 +158,6 @@ impl World<'_> {
     pub(super) fn leave(&mut self, i: usize) {
         let step = AcquireStep::Do(AcquireRequest::List);
         match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
-            Doing::ForPlace(_) => self.end(i),
             Doing::ForTurn(contender, _) | Doing::Waiting(contender, _) => {
                 self.give_up(i, contender.leave(step));
             }
@@ -352,18 +294,15 @@ impl World<'_> {
     }
 
     pub(super) fn on(&mut self, i: usize, mut contender: Acquiring, event: AcquireEvent) {
-        let (c, number, kind) = (self.callers[i].client, self.callers[i].number, self.callers[i].kind);
+        let (c, kind) = (self.callers[i].client, self.callers[i].kind);
         let ModelClient { queue, session, .. } = &self.clients[c];
         let step = contender.on(event, &|name| queue.knows(*session, name));
         for name in contender.take_orphans().names {
-            self.leave_to_cleanup(i, name, Some(number), false);
+            self.leave_to_cleanup(i, name, false);
         }
         if let (Some(list), Some(own)) = (contender.take_list(), contender.queued_as()) {
             let ahead = list.in_the_way(Some(own), kind).0;
-            self.queue(c, |queue, session| {
-                queue.set_ahead(session, own, ahead);
-                queue.set_waits(number, ahead > 0);
-            });
+            self.queue(c, |queue, session| queue.set_ahead(session, own, ahead));
         }
         self.callers[i].doing = Doing::Queued(contender, step);
         if let Doing::Queued(_, AcquireStep::Finish(_)) = &self.callers[i].doing {
@@ -496,7 +435,6 @@ impl World<'_> {
                 }
                 self.queue(self.callers[i].client, |queue, session| {
                     queue.stop_waiting(session, &name);
-                    queue.set_waits(number, false);
                     queue.leave(number);
                 });
                 self.clients[self.callers[i].client].contending.remove(&number);
@@ -505,11 +443,6 @@ impl World<'_> {
                     let deleted_by_hand = self.directory.deleted_by_hand.get(&name);
                     let in_time = deleted_by_hand.is_some_and(|at| *at > self.callers[i].seen);
                     assert!(in_time, "granted by a node that is not there");
-                }
-                if self.callers[i].kind == Kind::Shared {
-                    self.directory.placeless.insert(name.clone());
-                    self.callers[i].placed = false;
-                    self.let_go(self.callers[i].client, number);
                 }
                 self.callers[i].doing = Doing::Holding { name };
             }

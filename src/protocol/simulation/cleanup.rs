@@ -15,40 +15,30 @@ impl World<'_> {
     }
 
     pub(super) fn clean(&mut self, i: usize, orphans: Orphans) {
-        let number = Some(self.callers[i].number);
         for name in orphans.names {
-            self.leave_to_cleanup(i, name, number, false);
+            self.leave_to_cleanup(i, name, false);
         }
         for id in orphans.ids {
             // Cleanup's write decides the creates under way, then it lists.
             self.settle_late(i);
             let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
             let found = self.directory.nodes.keys().find(|name| name.starts_with(&beginning)).cloned();
-            found.into_iter().for_each(|name| self.leave_to_cleanup(i, name, number, false));
+            found.into_iter().for_each(|name| self.leave_to_cleanup(i, name, false));
         }
     }
 
-    pub(super) fn leave_to_cleanup(&mut self, i: usize, name: String, place: Option<u64>, hand_over: bool) {
+    pub(super) fn leave_to_cleanup(&mut self, i: usize, name: String, hand_over: bool) {
         let client = self.callers[i].client;
-        if let Some(number) = place {
-            self.keep_place(client, number);
-        }
         let session = self.clients[client].session;
         self.deleted += 1;
-        self.deletions.push(PendingDeletion {
-            id: self.deleted,
-            client,
-            session,
-            name,
-            place,
-            at: DeletionStage::New { hand_over },
-        });
+        let at = DeletionStage::New { hand_over };
+        self.deletions.push(PendingDeletion { id: self.deleted, client, session, name, at });
     }
 
     /// One step of one deletion.
     pub(super) fn delete_next(&mut self, k: usize) {
-        let PendingDeletion { client, session, name, place, at, .. } = &self.deletions[k];
-        let (client, session, name, place, at) = (*client, *session, name.clone(), *place, at.clone());
+        let PendingDeletion { client, session, name, at, .. } = &self.deletions[k];
+        let (client, session, name, at) = (*client, *session, name.clone(), at.clone());
         let there = self.directory.nodes.contains_key(&name);
         let next = match at {
             DeletionStage::New { hand_over } => {
@@ -98,9 +88,6 @@ impl World<'_> {
                     _ => Gone::Unclear,
                 };
                 self.queue(client, |queue, _| queue.gone(session, &name, how));
-                if let Some(number) = place {
-                    self.let_go(client, number);
-                }
                 return;
             }
         };

@@ -23,8 +23,6 @@ pub(super) struct Directory {
     pub(super) missing: bool,
     /// Nodes whose deletion is refused: the end of their sessions deletes them.
     pub(super) stuck: BTreeSet<String>,
-    /// Nodes of readers that hold the lock, and of conversions.
-    pub(super) placeless: BTreeSet<String>,
     /// When other processes deleted nodes.
     pub(super) deleted_by_hand: BTreeMap<String, usize>,
     pub(super) clock: usize,
@@ -41,7 +39,6 @@ impl Directory {
             nodes: BTreeMap::new(),
             missing: false,
             stuck: BTreeSet::new(),
-            placeless: BTreeSet::new(),
             deleted_by_hand: BTreeMap::new(),
             clock: 0,
         }
@@ -78,7 +75,6 @@ impl Directory {
 
     /// Creates a node with this full name.
     pub(super) fn make(&mut self, owner: (usize, u64), name: &str) -> Created {
-        self.placeless.insert(name.to_owned());
         match self.nodes.insert(name.to_owned(), owner) {
             Some(_) => Created::Exists,
             None => Created::Done { czxid: Some(self.count(name)) },

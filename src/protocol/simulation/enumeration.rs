@@ -65,12 +65,10 @@ impl Schedule<'_> {
         let is_told = |question: usize| caller.told.as_ref().is_some_and(|(asked, _)| *asked == question);
         match &caller.doing {
             Doing::Idle => caller.role.is_some_and(|role| role.attempts > 0),
-            Doing::ForPlace(question) | Doing::ForTurn(_, question) | Doing::Waiting(_, question) => {
-                is_told(*question)
-            }
+            Doing::ForTurn(_, question) | Doing::Waiting(_, question) => is_told(*question),
             Doing::ForList(_, asked, _) => caller.listed.as_ref().is_some_and(|(of, _)| *of == asked.0),
             Doing::Watching(_, name) => !self.world.directory.nodes.contains_key(name),
-            Doing::Admitted | Doing::Queued(..) | Doing::Holding { .. } | Doing::Converting { .. } => true,
+            Doing::Begins | Doing::Queued(..) | Doing::Holding { .. } | Doing::Converting { .. } => true,
         }
     }
 
@@ -101,11 +99,7 @@ impl Schedule<'_> {
         let may_leave = |doing: &Doing| {
             matches!(
                 doing,
-                Doing::ForPlace(_)
-                    | Doing::ForTurn(..)
-                    | Doing::ForList(_, _, None)
-                    | Doing::Watching(..)
-                    | Doing::Waiting(..)
+                Doing::ForTurn(..) | Doing::ForList(_, _, None) | Doing::Watching(..) | Doing::Waiting(..)
             )
         };
         let leaving = callers.iter().enumerate().filter(|(_, caller)| may_leave(&caller.doing));
@@ -218,7 +212,6 @@ fn every_schedule_of_a_mutex_with_few_deviations() {
     mutex(&[MUTEX, tries(other(MUTEX))], 1, 70);
     mutex(&[twice(MUTEX), MUTEX, other(MUTEX)], 1, 270);
     mutex(&[long(twice(MUTEX)), other(long(MUTEX)), other(long(MUTEX))], 1, 280);
-    // More than there are places.
     mutex(&[MUTEX, MUTEX, MUTEX, other(MUTEX)], 1, 280);
     mutex(&[MUTEX, other(MUTEX)], 2, 5_500);
 }

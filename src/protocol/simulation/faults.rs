@@ -13,14 +13,12 @@ impl World<'_> {
         for i in self.callers_of(c) {
             self.callers[i].late = None;
             match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
-                Doing::Idle => {}
-                Doing::Holding { .. } | Doing::Converting { .. } => self.end_hold(i),
-                waiting @ (Doing::ForPlace(_) | Doing::Admitted) => self.callers[i].doing = waiting,
+                Doing::Idle | Doing::Holding { .. } | Doing::Converting { .. } => {}
                 Doing::ForList(_, asked, _) => {
-                    self.callers[i].doing = Doing::Admitted;
+                    self.callers[i].doing = Doing::Begins;
                     self.queue(c, |queue, _| queue.forget_list(asked.1));
                 }
-                _ => self.callers[i].doing = Doing::Admitted,
+                _ => self.callers[i].doing = Doing::Begins,
             }
         }
         let unheard = |deletion: &PendingDeletion| {
@@ -29,12 +27,7 @@ impl World<'_> {
                 DeletionStage::New { .. } | DeletionStage::HandingOver { .. } | DeletionStage::Plain
             )
         };
-        let all = std::mem::take(&mut self.deletions);
-        let (over, rest) = all.into_iter().partition::<Vec<_>, _>(|one| one.client == c && unheard(one));
-        self.deletions = rest;
-        for number in over.into_iter().filter_map(|deletion| deletion.place) {
-            self.let_go(c, number);
-        }
+        self.deletions.retain(|one| one.client != c || !unheard(one));
     }
 
     /// Another process deletes a node.

@@ -9,17 +9,8 @@ use crate::protocol::node_name::{Child, Kind, classify};
 impl World<'_> {
     /// The lock is released, or lost.
     pub(super) fn release(&mut self, i: usize, name: String, hand_over: bool) {
-        let number = self.callers[i].number;
-        let place = self.callers[i].placed.then_some(number);
-        self.leave_to_cleanup(i, name, place, hand_over);
-        self.end_hold(i);
-    }
-
-    pub(super) fn end_hold(&mut self, i: usize) {
+        self.leave_to_cleanup(i, name, hand_over);
         self.callers[i].doing = Doing::Idle;
-        if self.callers[i].placed {
-            self.end(i);
-        }
     }
 
     pub(super) fn convert(&mut self, i: usize, name: String) {
@@ -104,10 +95,6 @@ impl World<'_> {
                     panic!("converted to {node}");
                 };
                 self.callers[i].kind = kind;
-                let number = self.callers[i].number;
-                if kind == Kind::Shared && std::mem::take(&mut self.callers[i].placed) {
-                    self.let_go(self.callers[i].client, number);
-                }
                 self.callers[i].doing = Doing::Holding { name: node };
             }
             Converted::Kept(_) => self.callers[i].doing = Doing::Holding { name },
@@ -121,7 +108,7 @@ impl World<'_> {
                         self.delete(name);
                     }
                 }
-                self.end_hold(i);
+                self.callers[i].doing = Doing::Idle;
             }
             Converted::SessionGone => panic!("sessions end by `expire` here"),
         }

@@ -4,17 +4,12 @@
 //!
 //! The [choices](choices) of a schedule are [drawn](schedules), or all strings of them that deviate from
 //! "all goes well" at few points are [run](enumeration). Two clients run several attempts each, of mutexes
-//! and fair locks on one path or of read-write locks, with fewer places than attempts. Each client has a
-//! real [`LocalQueue`]. Sending a request, carrying it out and receiving the answer are separate steps. In
+//! and fair locks on one path or of read-write locks. Each client has a real [`LocalQueue`]. Sending a request, carrying it out and receiving the answer are separate steps. In
 //! every schedule,
 //!
 //! - no contender holds the lock together with a writer (docs/protocol.md#grant), also without a list
 //!   (docs/protocol.md#succession);
-//! - every admitted attempt ends: it is granted the lock, or leaves;
-//! - every node has a place, except those of readers that hold the lock and of conversions, and no more
-//!   places are taken than there are (docs/protocol.md#places);
-//! - no attempt waits for a place while one is free, or is overtaken by a later one, and a place is freed
-//!   once;
+//! - every attempt ends: it is granted the lock, or leaves;
 //! - in each session the attempts of a client create in the order of arrival
 //!   (docs/protocol.md#arrival-order);
 //! - a list is returned only to attempts that asked before it was sent (docs/protocol.md#shared-lists);
@@ -39,16 +34,14 @@ use self::directory::Directory;
 use crate::protocol::acquire::{AcquireStep, Acquiring, IfBusy, OwnNode};
 use crate::protocol::convert::{Conversion, ConvertStep};
 use crate::protocol::failure::{Answer, FailureKind};
-use crate::protocol::local_queue::{Limit, LocalQueue, Notice, Told};
+use crate::protocol::local_queue::{LocalQueue, Notice, Told};
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::Listing;
 
 enum Doing {
     Idle,
-    /// Waits for a place, by the question with this number.
-    ForPlace(usize),
-    /// Has a place, and begins in the session.
-    Admitted,
+    /// Begins in the session.
+    Begins,
     /// Waits for its turn to create.
     ForTurn(Acquiring, usize),
     /// Waits for a list, perhaps together with the outcome of its create.
@@ -90,8 +83,6 @@ struct Caller {
     fair: bool,
     /// The number of its attempt.
     number: u64,
-    /// Whether the attempt, or its hold, has a place or waits for one.
-    placed: bool,
     /// The beginning of the name of a create that was not answered, and that the server may still carry out.
     late: Option<String>,
     ids: u32,
@@ -131,7 +122,6 @@ impl Caller {
             if_busy: IfBusy::Wait,
             fair: false,
             number: 0,
-            placed: false,
             late: None,
             ids: 0,
             deleted_by_hand: false,
@@ -152,8 +142,6 @@ type ListWaker = (usize, usize, usize);
 struct ModelClient {
     queue: LocalQueue<Waker, ListWaker>,
     session: u64,
-    /// How many users each place has, and whether it is taken.
-    places: BTreeMap<u64, (usize, bool, Limit)>,
     /// The attempts that have asked to create, and the session in which each has created, or stepped aside.
     contending: BTreeMap<u64, u64>,
     /// The tasks that send lists, one for each session.
@@ -200,15 +188,16 @@ struct Lister {
 }
 
 const CLIENTS: usize = 2;
-/// How many places a client has.
-const LIMITS: [(Limit, usize); 2] = [(Limit::MaxZnodes, 2), (Limit::MaxWaiters, 3)];
 
 impl ModelClient {
     fn new() -> Self {
-        let mut queue = LocalQueue::default();
-        LIMITS.into_iter().for_each(|(limit, max)| queue.set_limit(limit, max));
-        let (places, contending) = (BTreeMap::new(), BTreeMap::new());
-        Self { queue, session: 1, places, contending, listers: Vec::new(), watch: Watch::None }
+        Self {
+            queue: LocalQueue::default(),
+            session: 1,
+            contending: BTreeMap::new(),
+            listers: Vec::new(),
+            watch: Watch::None,
+        }
     }
 }
 
@@ -218,8 +207,6 @@ struct PendingDeletion {
     client: usize,
     session: u64,
     name: String,
-    /// The place that it keeps.
-    place: Option<u64>,
     at: DeletionStage,
 }
 
@@ -286,12 +273,8 @@ impl<'a> World<'a> {
         let Told { notices, no_list } = client.queue.take_told();
         for ((i, question), notice) in notices {
             assert!(self.answered.insert(question), "told twice");
-            if notice == Notice::Place {
-                self.check_admitted(c, i);
-                self.clients[c].places.get_mut(&self.callers[i].number).expect("a place for none").1 = true;
-            }
             let caller = &mut self.callers[i];
-            if matches!(caller.doing, Doing::ForPlace(asked) | Doing::ForTurn(_, asked) | Doing::Waiting(_, asked) if asked == question)
+            if matches!(caller.doing, Doing::ForTurn(_, asked) | Doing::Waiting(_, asked) if asked == question)
             {
                 caller.told = Some((question, notice));
             }
@@ -309,17 +292,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Checks that a caller that gets a place has waited longest.
-    fn check_admitted(&self, c: usize, i: usize) {
-        let (number, places) = (self.callers[i].number, &self.clients[c].places);
-        let overtaken = self.callers.iter().find(|caller| {
-            let waits = matches!(caller.doing, Doing::ForPlace(_)) && caller.told.is_none();
-            let before = waits && caller.client == c && caller.number < number;
-            before && places[&caller.number].2 == places[&number].2
-        });
-        assert!(overtaken.is_none(), "{number} is admitted before one that has waited longer");
-    }
-
     /// Returns the callers of a client.
     fn callers_of(&self, c: usize) -> Vec<usize> {
         (0..self.callers.len()).filter(|i| self.callers[*i].client == c).collect()
@@ -332,19 +304,6 @@ impl<'a> World<'a> {
     fn question(&mut self) -> usize {
         self.questions += 1;
         self.questions
-    }
-
-    fn keep_place(&mut self, c: usize, number: u64) {
-        self.clients[c].places.get_mut(&number).expect("it has a place").0 += 1;
-    }
-
-    fn let_go(&mut self, c: usize, number: u64) {
-        let uses = &mut self.clients[c].places.get_mut(&number).expect("it has a place").0;
-        *uses -= 1;
-        if *uses == 0 {
-            self.clients[c].places.remove(&number);
-            self.queue(c, |queue, _| queue.free(number));
-        }
     }
 
     fn owner(&self, i: usize) -> (usize, u64) {
@@ -371,33 +330,6 @@ impl<'a> World<'a> {
     fn check(&self) {
         let (readers, writers) = self.inside();
         assert!(writers == 0 || writers == 1 && readers == 0, "{readers} readers, {writers} writers");
-        for (name, (owner, number)) in &self.directory.nodes {
-            let place = self.clients[self.callers[*owner].client].places.get(number);
-            let none = self.directory.stuck.contains(name) || self.directory.placeless.contains(name);
-            assert!(none || place.is_some_and(|place| place.1), "{name} has no place");
-        }
-        for (c, client) in self.clients.iter().enumerate() {
-            for (limit, max) in LIMITS {
-                let waits = |busy: bool| {
-                    let waits = self.callers.iter().filter(move |caller| {
-                        let limited = caller.client == c && matches!(caller.doing, Doing::ForPlace(_));
-                        let told = match &caller.told {
-                            None => !busy,
-                            Some((_, notice)) => busy && matches!(notice, Notice::Busy(_)),
-                        };
-                        limited && told && client.places[&caller.number].2 == limit
-                    });
-                    waits.count()
-                };
-                let census = client.queue.census(limit);
-                let taken = census.live() + census.in_cleanup();
-                let known = client.places.values().filter(|place| place.1 && place.2 == limit).count();
-                // A try that has learnt that the lock is busy keeps its turn, and may get a place unnoticed.
-                assert!(known <= taken && taken <= known + waits(true), "{taken} places of {limit:?}");
-                assert!(taken <= max, "{taken} places of {limit:?}");
-                assert!(waits(false) == 0 || taken == max, "waits while a place is free");
-            }
-        }
     }
 
     /// Checks that all attempts have ended, and that nothing is left of them.
@@ -406,11 +338,7 @@ impl<'a> World<'a> {
         assert_eq!(busy, 0, "still waiting without a contender");
         assert!(self.directory.nodes.is_empty(), "left behind: {:?}", self.directory.nodes);
         for client in &self.clients {
-            assert!(
-                client.places.is_empty() && client.queue.is_empty(client.session),
-                "left behind: {:?}",
-                client.queue
-            );
+            assert!(client.queue.is_empty(client.session), "left behind: {:?}", client.queue);
         }
     }
 }

@@ -43,7 +43,7 @@ fn pair(stage: &Stage<'_>, client: &Client) -> (InterProcessReadLock, InterProce
 }
 
 /// Twenty readers and eight writers, counted by kind, and all together in the order of the queue.
-// Shows: places
+// Shows: bounded-nodes
 async fn test_get_participant_nodes(stage: &Stage<'_>) {
     let client = stage.client().await;
     let path = stage.env.lock_path();
@@ -486,7 +486,7 @@ async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
 
 /// A client that may have one contender at a time: who has been let in does not take the place of those who
 /// wait, whatever it turns into.
-// Shows: downgrade, places
+// Shows: downgrade, bounded-nodes
 async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = InterProcessReadWriteLock::builder(&client, stage.env.lock_path()).build().unwrap();

@@ -315,9 +315,9 @@ async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way(
     creates.release();
 }
 
-// Shows: try-lock
+// Shows: try-lock, bounded-nodes
 #[tokio::test]
-async fn more_readers_than_there_are_places_get_a_free_lock_by_asking() {
+async fn more_readers_than_may_have_nodes_get_a_free_lock_by_asking() {
     let server = start();
     let client = connect(&server).await;
     let lock = read_write::lock(&client);
@@ -332,7 +332,7 @@ async fn more_readers_than_there_are_places_get_a_free_lock_by_asking() {
     assert_clean(&server, "after two hundred readers").await;
 }
 
-// Shows: places
+// Shows: live-contender
 #[tokio::test]
 async fn readers_without_an_answer_are_in_no_readers_way() {
     let server = start();

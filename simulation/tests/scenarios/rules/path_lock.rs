@@ -1,5 +1,5 @@
-//! The handles of one client for one path share one queue and its places for nodes:
-//! docs/protocol.md#one-path-lock and docs/protocol.md#places.
+//! The handles of one client for one path share one queue:
+//! docs/protocol.md#one-path-lock and docs/protocol.md#bounded-nodes.
 
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -78,7 +78,7 @@ async fn a_thousand_tasks_with_a_node_each_are_served_in_order() {
 }
 
 /// A node that is being deleted keeps no caller of its client out, and no try is told that another holds the lock.
-// Shows: places
+// Shows: bounded-nodes, live-contender
 #[tokio::test]
 async fn a_node_on_its_way_out_is_waited_for() {
     let server = start();
@@ -161,7 +161,7 @@ async fn a_busy_client_delays_another_by_milliseconds() {
 }
 
 /// A waiter in memory whose time is over, or whose caller has gone, is not counted and delays no other.
-// Shows: places
+// Shows: hand-off
 #[tokio::test]
 async fn waiters_in_memory_come_and_go() {
     let server = start();

@@ -1,17 +1,13 @@
 //! Decides which of one client's attempts is next for one path (docs/protocol.md#arrival-order). Pure.
 //!
-//! All attempts of one client on one path, of a mutex and of a fair lock alike, are in one [`LocalQueue`],
-//! from their arrival until their last node is gone:
+//! All attempts of one client on one path, of a mutex and of a fair lock alike, are in one [`LocalQueue`]:
 //!
-//! 1. An attempt *arrives* and needs a *place*, the right to one node. If all places are taken it waits or is
-//!    refused; a try waits only until live contenders are in its way ([`arrive`](LocalQueue::arrive)).
-//! 2. It *creates* its node after the attempts that arrived before it, in each session
+//! 1. An attempt *creates* its node after the attempts that arrived before it, in each session
 //!    ([`may_create`](LocalQueue::may_create)).
-//! 3. It *lists* the directory, together with all attempts that need a list at the time
+//! 2. It *lists* the directory, together with all attempts that need a list at the time
 //!    ([`ask_list`](LocalQueue::ask_list)).
-//! 4. Its node *waits* in memory for a node of the same session before it, from which the lock may be handed
+//! 3. Its node *waits* in memory for a node of the same session before it, from which the lock may be handed
 //!    over to it: it is the *heir* of that node ([`wait`](LocalQueue::wait), [`heir`](LocalQueue::heir)).
-//! 5. Its place is *free* when its last node is gone ([`free`](LocalQueue::free)).
 //!
 //! Attempts are identified by their numbers, which rise in the order of arrival, nodes by their names, which
 //! are used once. A decision about another attempt than the caller's is a [`Notice`] for the waker of that
@@ -20,51 +16,37 @@
 //!
 //! # Invariants
 //! 1. Each waker that is kept is returned once, with a notice.
-//! 2. No more places are taken than the limit allows. A place is freed once, and goes to the attempt that has
-//!    waited longest. No attempt waits while a place is free.
-//! 3. In a session, an attempt creates after the attempts with lower numbers that have asked to create in it
+//! 2. In a session, an attempt creates after the attempts with lower numbers that have asked to create in it
 //!    or in an earlier session, except for attempts that have stepped aside or left.
-//! 4. A list is for the attempts that asked before it was sent, and for no others. One list is under way at a
+//! 3. A list is for the attempts that asked before it was sent, and for no others. One list is under way at a
 //!    time.
-//! 5. Nodes, turns and lists belong to one session. A newer session clears them, and calls for an older one
+//! 4. Nodes, turns and lists belong to one session. A newer session clears them, and calls for an older one
 //!    change nothing.
-//! 6. `next` means that no other node is between two nodes. That stays true, since later nodes have greater
+//! 5. `next` means that no other node is between two nodes. That stays true, since later nodes have greater
 //!    numbers and names are used once. If the node between two neighbours is deleted, these two are
 //!    neighbours.
-//! 7. An attempt that waits for a node gets a notice when that node is gone, or waits for the node before it
+//! 6. An attempt that waits for a node gets a notice when that node is gone, or waits for the node before it
 //!    from then on. The only notice that grants the lock is that of a hand-over, one transaction that has
 //!    deleted the holder's node while the heir's existed. In every case of doubt the notice is to list the
 //!    directory.
-
-mod census;
-mod frontier;
-#[cfg(test)]
-mod frontier_model;
-mod nodes;
-mod notice;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::protocol::frontier::Frontier;
+pub(crate) use crate::protocol::frontier::Numbered;
 use crate::protocol::node_name::Kind;
-
-use self::census::Liveness;
-pub(crate) use self::census::{Census, Count};
-use self::frontier::Frontier;
-pub(crate) use self::frontier::Numbered;
-use self::nodes::LocalNodes;
-pub(crate) use self::nodes::{Gone, Neighbour};
-pub(crate) use self::notice::{Notice, Told};
+pub(crate) use crate::protocol::notice::{Notice, Told};
+use crate::protocol::own_nodes::LocalNodes;
+pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour};
 
 /// The attempts of one client on one path; see the [module](self). `W` wakes an attempt with a [`Notice`],
 /// and `L` receives a list.
 #[derive(Debug)]
 pub(crate) struct LocalQueue<W, L> {
-    max_znodes: Places,
-    max_waiters: Places,
-    /// The attempts that wait for a place or have one, by number.
-    attempts: BTreeMap<u64, Member<W>>,
+    /// The attempts that have asked to create, by number, until they leave.
+    attempts: BTreeMap<u64, Turn<W>>,
     /// The session of the fields below.
     session: u64,
     /// The attempts that have asked to create, and have not created in this session.
@@ -75,81 +57,9 @@ pub(crate) struct LocalQueue<W, L> {
     told: Told<W, L>,
 }
 
-/// The limit on nodes by which an attempt is counted. A mutex and a fair lock on one path have one each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
-    /// `max_znodes` of mutexes and read-write locks: a newcomer that finds no place waits for one.
-    MaxZnodes,
-    /// `max_waiters` of fair locks, whose order is that of the nodes: a newcomer that finds no place is
-    /// refused.
-    MaxWaiters,
-}
-
-/// An attempt that needs a place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Newcomer {
-    pub(crate) number: u64,
-    pub(crate) limit: Limit,
-    pub(crate) kind: Kind,
-    /// Whether it had a place before, and so is not refused.
-    pub(crate) again: bool,
-    pub(crate) wish: Wish,
-}
-
-/// The reaction of an attempt that finds no place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// It waits for one.
-    Join,
-    /// It is a try: it waits until live contenders are ahead of it, other than the ones that it knows already
-    /// ([`Count::ever`]).
-    Ask { known: Option<u64> },
-}
-
-/// The outcome of an arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
-    /// It has a place.
-    Admitted,
-    /// It waits for [`Notice::Place`] or, if it is a try, [`Notice::Busy`].
-    Waits,
-    /// It is a try, and live contenders are in its way. It may ask again, and keeps its position among the
-    /// waiting attempts until it leaves ([`LocalQueue::free`]).
-    Busy(Count),
-    /// All places are taken. The attempt has been removed.
-    Refused,
-}
-
-/// The places of one limit.
-#[derive(Debug, Default)]
-struct Places {
-    max: usize,
-    census: Census,
-    waiting: BTreeSet<u64>,
-    /// The tries among them that have not been notified which contenders are ahead.
-    asking: BTreeSet<u64>,
-}
-
-/// An attempt that waits for a place or has one, or whose orphans have one.
-#[derive(Debug)]
-struct Member<W> {
-    limit: Limit,
-    kind: Kind,
-    place: PlaceState<W>,
-    turn: Turn<W>,
-}
-
-#[derive(Debug)]
-enum PlaceState<W> {
-    Waits { wish: Wish, wake: Option<W> },
-    Has(Liveness),
-}
-
 /// The turn of an attempt in the order of creates.
 #[derive(Debug)]
 enum Turn<W> {
-    /// It has not asked to create, or no longer contends.
-    None,
     /// It has not created in this session.
     ToCreate { wake: Option<W> },
     /// It has sent its create, or stepped aside.
@@ -174,18 +84,11 @@ pub(crate) struct ListAsked {
     pub(crate) start: bool,
 }
 
-impl Wish {
-    /// Returns whether this count ends the wait of a try.
-    fn ends(self, count: Count) -> bool {
-        matches!(self, Self::Ask { known } if count.now > 0 && known != Some(count.ever))
-    }
-}
-
 impl<W> Turn<W> {
     fn take_wake(&mut self) -> Option<W> {
         match self {
             Self::ToCreate { wake } => wake.take(),
-            Self::None | Self::Passed => None,
+            Self::Passed => None,
         }
     }
 }
@@ -199,8 +102,6 @@ impl<L> Default for Lists<L> {
 impl<W, L> Default for LocalQueue<W, L> {
     fn default() -> Self {
         Self {
-            max_znodes: Places::default(),
-            max_waiters: Places::default(),
             attempts: BTreeMap::new(),
             session: 0,
             to_create: BTreeSet::new(),
@@ -212,166 +113,14 @@ impl<W, L> Default for LocalQueue<W, L> {
     }
 }
 
-/// Places.
-impl<W, L> LocalQueue<W, L> {
-    /// Sets the number of places.
-    pub(crate) fn set_limit(&mut self, limit: Limit, max: usize) {
-        self.places(limit).max = max;
-        self.admit(limit);
-    }
-
-    /// Adds an attempt, which needs a place. `wake` is kept if it waits.
-    pub(crate) fn arrive(&mut self, newcomer: Newcomer, wake: W) -> Arrival {
-        let Newcomer { number, limit, kind, again, wish } = newcomer;
-        if let Entry::Vacant(attempt) = self.attempts.entry(number) {
-            let place = PlaceState::Waits { wish, wake: None };
-            attempt.insert(Member { limit, kind, place, turn: Turn::None });
-            self.places(limit).waiting.insert(number);
-            self.admit(limit);
-        }
-        let count = self.census(limit).in_the_way(kind);
-        let Some(Member { place: PlaceState::Waits { wish: old, wake: kept }, .. }) =
-            self.attempts.get_mut(&number)
-        else {
-            return Arrival::Admitted;
-        };
-        *old = wish;
-        if limit == Limit::MaxWaiters && !again {
-            self.free(number);
-            return Arrival::Refused;
-        }
-        if wish.ends(count) {
-            return Arrival::Busy(count);
-        }
-        self.told.tell(kept.replace(wake), Notice::Look);
-        if let Wish::Ask { .. } = wish {
-            self.places(limit).asking.insert(number);
-        }
-        Arrival::Waits
-    }
-
-    /// Sets whether a live attempt or hold has the place, or only its orphans.
-    pub(crate) fn set_live(&mut self, number: u64, live: bool) {
-        self.set_liveness(number, |place| place.live = live);
-    }
-
-    /// Sets whether an attempt with a place has seen a live contender before it.
-    pub(crate) fn set_waits(&mut self, number: u64, waits: bool) {
-        self.set_liveness(number, |place| place.waits = waits);
-    }
-
-    /// Removes an attempt, whose nodes are gone, and frees its place.
-    pub(crate) fn free(&mut self, number: u64) {
-        self.leave(number);
-        let Some(attempt) = self.attempts.remove(&number) else { return };
-        let Member { limit, kind, place, .. } = attempt;
-        let places = self.places(limit);
-        match place {
-            PlaceState::Waits { wake, .. } => {
-                places.waiting.remove(&number);
-                places.asking.remove(&number);
-                self.told.tell(wake, Notice::Look);
-            }
-            PlaceState::Has(liveness) => {
-                places.census.taken = places.census.taken.saturating_sub(1);
-                places.census.change(kind, liveness, Liveness::default());
-                self.admit(limit);
-            }
-        }
-    }
-
-    /// Returns whether an attempt waits for a place.
-    pub(crate) fn waits_for_place(&self, number: u64) -> bool {
-        let attempt = self.attempts.get(&number);
-        attempt.is_some_and(|attempt| matches!(attempt.place, PlaceState::Waits { .. }))
-    }
-
-    /// Returns how the places of a limit are used.
-    pub(crate) fn census(&self, limit: Limit) -> Census {
-        match limit {
-            Limit::MaxZnodes => self.max_znodes.census,
-            Limit::MaxWaiters => self.max_waiters.census,
-        }
-    }
-
-    fn places(&mut self, limit: Limit) -> &mut Places {
-        match limit {
-            Limit::MaxZnodes => &mut self.max_znodes,
-            Limit::MaxWaiters => &mut self.max_waiters,
-        }
-    }
-
-    /// Gives free places to the attempts that have waited longest.
-    fn admit(&mut self, limit: Limit) {
-        let before = self.census(limit);
-        loop {
-            let places = self.places(limit);
-            if places.census.taken >= places.max {
-                break;
-            }
-            let Some(number) = places.waiting.pop_first() else { break };
-            places.asking.remove(&number);
-            let Some(attempt) = self.attempts.get_mut(&number) else { continue };
-            let live = Liveness { live: true, waits: false };
-            let before = std::mem::replace(&mut attempt.place, PlaceState::Has(live));
-            let kind = attempt.kind;
-            let places = self.places(limit);
-            places.census.taken += 1;
-            places.census.change(kind, Liveness::default(), live);
-            if let PlaceState::Waits { wake, .. } = before {
-                self.told.tell(wake, Notice::Place);
-            }
-        }
-        self.tell_asking(limit, before);
-    }
-
-    fn set_liveness(&mut self, number: u64, set: impl FnOnce(&mut Liveness)) {
-        let Some(Member { limit, kind, place: PlaceState::Has(liveness), .. }) =
-            self.attempts.get_mut(&number)
-        else {
-            return;
-        };
-        let (limit, kind, before) = (*limit, *kind, *liveness);
-        set(liveness);
-        let after = *liveness;
-        let census = self.census(limit);
-        self.places(limit).census.change(kind, before, after);
-        self.tell_asking(limit, census);
-    }
-
-    /// Tells the tries that live contenders have come to be in their way.
-    fn tell_asking(&mut self, limit: Limit, before: Census) {
-        let now = self.census(limit);
-        // No live contender has been added, and each waiting try has been checked against the others.
-        if now.live.ever == before.live.ever && now.blocking.ever == before.blocking.ever {
-            return;
-        }
-        for number in std::mem::take(&mut self.places(limit).asking) {
-            let Some(attempt) = self.attempts.get_mut(&number) else { continue };
-            let count = now.in_the_way(attempt.kind);
-            match &mut attempt.place {
-                PlaceState::Waits { wish, wake } if wish.ends(count) => {
-                    self.told.tell(wake.take(), Notice::Busy(count));
-                }
-                PlaceState::Waits { .. } => drop(self.places(limit).asking.insert(number)),
-                PlaceState::Has(_) => {}
-            }
-        }
-    }
-}
-
 /// The order of creates.
 impl<W, L> LocalQueue<W, L> {
-    /// Returns whether an attempt with a place may create a node in a session now. If not, `wake` is kept,
-    /// and gets a notice when to ask again.
+    /// Returns whether an attempt may create a node in a session now. If not, `wake` is kept, and gets a
+    /// notice when to ask again.
     pub(crate) fn may_create(&mut self, number: u64, session: u64, wake: W) -> bool {
         self.begin_session(session);
-        let Some(attempt) = self.attempts.get_mut(&number) else { return true };
-        if let Turn::None = attempt.turn {
-            attempt.turn = Turn::ToCreate { wake: None };
-            self.to_create.insert(number);
-        }
-        let Turn::ToCreate { wake: kept } = &mut attempt.turn else { return true };
+        self.claim_turn(number);
+        let Some(Turn::ToCreate { wake: kept }) = self.attempts.get_mut(&number) else { return true };
         // A create in an older session fails anyway.
         if session < self.session || self.to_create.first() == Some(&number) {
             return true;
@@ -380,12 +129,11 @@ impl<W, L> LocalQueue<W, L> {
         false
     }
 
-    /// Records that an attempt with a place continues an earlier attempt whose node was in the queue: later
-    /// arrivals wait for it to create, even if they ask first.
+    /// Has later arrivals wait for this attempt to create, even if they ask first: it continues an earlier attempt, whose
+    /// node was in the queue.
     pub(crate) fn claim_turn(&mut self, number: u64) {
-        let Some(attempt) = self.attempts.get_mut(&number) else { return };
-        if let (Turn::None, PlaceState::Has(_)) = (&attempt.turn, &attempt.place) {
-            attempt.turn = Turn::ToCreate { wake: None };
+        if let Entry::Vacant(attempt) = self.attempts.entry(number) {
+            attempt.insert(Turn::ToCreate { wake: None });
             self.to_create.insert(number);
         }
     }
@@ -403,7 +151,7 @@ impl<W, L> LocalQueue<W, L> {
         if session != self.session {
             return;
         }
-        if let Some(Member { turn: turn @ Turn::Passed, .. }) = self.attempts.get_mut(&number) {
+        if let Some(turn @ Turn::Passed) = self.attempts.get_mut(&number) {
             *turn = Turn::ToCreate { wake: None };
             self.to_create.insert(number);
         }
@@ -417,25 +165,23 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Removes an attempt that no longer contends. Its orphans keep the place.
+    /// Removes an attempt that no longer contends.
     pub(crate) fn leave(&mut self, number: u64) {
         self.pass(number);
-        if let Some(attempt) = self.attempts.get_mut(&number) {
-            attempt.turn = Turn::None;
-        }
+        self.attempts.remove(&number);
     }
 
     fn pass(&mut self, number: u64) {
         if !self.to_create.remove(&number) {
             return;
         }
-        if let Some(attempt) = self.attempts.get_mut(&number) {
-            let wake = attempt.turn.take_wake();
-            attempt.turn = Turn::Passed;
+        if let Some(turn) = self.attempts.get_mut(&number) {
+            let wake = turn.take_wake();
+            *turn = Turn::Passed;
             self.told.tell(wake, Notice::Turn);
         }
         let next = self.to_create.first().and_then(|next| self.attempts.get_mut(next));
-        self.told.tell(next.and_then(|next| next.turn.take_wake()), Notice::Turn);
+        self.told.tell(next.and_then(Turn::take_wake), Notice::Turn);
     }
 
     /// Begins a newer session, if it is one: forgets everything about the last one, and all contending
@@ -445,13 +191,11 @@ impl<W, L> LocalQueue<W, L> {
             return;
         }
         self.session = session;
-        for (number, attempt) in &mut self.attempts {
-            if !matches!(attempt.turn, Turn::None) {
-                // It creates in the older session, where that fails.
-                self.told.tell(attempt.turn.take_wake(), Notice::Turn);
-                attempt.turn = Turn::ToCreate { wake: None };
-                self.to_create.insert(*number);
-            }
+        for (number, turn) in &mut self.attempts {
+            // It creates in the older session, where that fails.
+            self.told.tell(turn.take_wake(), Notice::Turn);
+            *turn = Turn::ToCreate { wake: None };
+            self.to_create.insert(*number);
         }
         let waiting = std::mem::take(&mut self.nodes).into_waiting();
         self.told.notices.extend(waiting.map(|wake| (wake, Notice::Look)));
@@ -624,11 +368,9 @@ impl<W, L> LocalQueue<W, L> {
     #[cfg(test)]
     pub(crate) fn is_empty(&self, session: u64) -> bool {
         let lists = !self.lists.running && self.lists.waiting.is_empty();
-        let free = |places: &Places| places.waiting.is_empty() && places.asking.is_empty();
-        let places = free(&self.max_znodes) && free(&self.max_waiters);
         let turns = self.attempts.is_empty() && self.to_create.is_empty();
         let nodes = session > self.session || self.nodes.is_empty();
-        lists && places && turns && nodes
+        lists && turns && nodes
     }
 
     /// Takes the notices for other attempts since the last call.
@@ -644,179 +386,17 @@ mod tests {
 
     type Queue = LocalQueue<&'static str, &'static str>;
 
-    fn queue(max_znodes: usize, max_waiters: usize) -> Queue {
-        let mut queue = Queue::default();
-        queue.set_limit(Limit::MaxZnodes, max_znodes);
-        queue.set_limit(Limit::MaxWaiters, max_waiters);
-        queue
-    }
-
-    fn newcomer(number: u64) -> Newcomer {
-        let (limit, kind) = (Limit::MaxZnodes, Kind::Exclusive);
-        Newcomer { number, limit, kind, again: false, wish: Wish::Join }
-    }
-
-    fn asks(number: u64, kind: Kind, known: Option<u64>) -> Newcomer {
-        Newcomer { kind, wish: Wish::Ask { known }, ..newcomer(number) }
-    }
-
     impl Queue {
-        fn admits(&mut self, newcomer: Newcomer) -> bool {
-            self.arrive(newcomer, "newcomer") == Arrival::Admitted
-        }
-
-        /// Gives a place each to this many attempts, numbered from 1.
-        fn crowd(count: u64) -> Self {
-            let mut queue = queue(64, 64);
-            assert!((1..=count).all(|number| queue.admits(newcomer(number))));
-            queue
-        }
-
         fn notices(&mut self) -> Vec<(&'static str, Notice)> {
             let Told { notices, no_list } = self.take_told();
             assert!(no_list.is_empty());
             notices
         }
-
-        fn in_the_way(&self, kind: Kind) -> Count {
-            self.census(Limit::MaxZnodes).in_the_way(kind)
-        }
-
-        /// Returns the number of live places, and of those in cleanup.
-        fn used(&self) -> (usize, usize) {
-            let census = self.census(Limit::MaxZnodes);
-            (census.live(), census.in_cleanup())
-        }
-    }
-
-    // Shows: places
-    #[test]
-    fn a_place_in_clean_up_is_taken_and_not_live() {
-        let mut queue = queue(2, 0);
-        assert!(queue.admits(newcomer(1)) && queue.admits(newcomer(2)));
-        assert_eq!(queue.arrive(newcomer(3), "third"), Arrival::Waits);
-        assert_eq!(queue.used(), (2, 0));
-        queue.set_live(1, false);
-        queue.set_live(1, false);
-        assert_eq!((queue.used(), queue.notices()), ((1, 1), vec![]));
-        let before = queue.in_the_way(Kind::Exclusive).ever;
-        queue.free(1);
-        assert_eq!((queue.used(), queue.notices()), ((2, 0), vec![("third", Notice::Place)]));
-        queue.free(1);
-        queue.free(2);
-        queue.free(3);
-        assert_eq!(queue.in_the_way(Kind::Exclusive), Count { now: 0, ever: before + 1 });
-        assert!(queue.is_empty(0));
-    }
-
-    // Shows: places
-    #[test]
-    fn places_go_to_those_that_have_waited_longest() {
-        let mut queue = queue(1, 0);
-        assert!(queue.admits(newcomer(1)));
-        for (number, wake) in [(2, "second"), (3, "third"), (4, "fourth")] {
-            assert_eq!(queue.arrive(newcomer(number), wake), Arrival::Waits);
-        }
-        // An attempt that gives up gets a notice too, if it still waits.
-        queue.free(2);
-        assert_eq!(queue.notices(), [("second", Notice::Look)]);
-        queue.free(1);
-        assert_eq!(queue.notices(), [("third", Notice::Place)]);
-        // It has given up without having read the notice.
-        queue.free(3);
-        assert_eq!(queue.notices(), [("fourth", Notice::Place)]);
-    }
-
-    #[test]
-    fn a_fair_lock_refuses_whom_it_has_no_place_for() {
-        let mut queue = queue(1, 1);
-        let fair = |number, again| Newcomer { limit: Limit::MaxWaiters, again, ..newcomer(number) };
-        assert!(queue.admits(fair(1, false)));
-        assert_eq!(queue.arrive(fair(2, false), "refused"), Arrival::Refused);
-        assert_eq!(queue.arrive(fair(3, true), "again"), Arrival::Waits);
-        assert!(queue.admits(newcomer(4)), "a mutex has places of its own");
-        assert_eq!(queue.arrive(newcomer(5), "mutex"), Arrival::Waits);
-        queue.free(1);
-        assert_eq!(queue.notices(), [("again", Notice::Place)]);
-    }
-
-    #[test]
-    fn a_limit_that_is_raised_lets_those_in_that_wait() {
-        let mut queue = queue(1, 0);
-        assert!(queue.admits(newcomer(1)));
-        assert_eq!(queue.arrive(newcomer(2), "second"), Arrival::Waits);
-        queue.set_limit(Limit::MaxZnodes, 2);
-        assert_eq!(queue.notices(), [("second", Notice::Place)]);
-    }
-
-    #[test]
-    fn a_reader_is_in_a_readers_way_while_it_waits_itself() {
-        let mut queue = queue(2, 0);
-        let reader = Newcomer { kind: Kind::Shared, ..newcomer(1) };
-        assert!(queue.admits(reader));
-        let in_the_way = |queue: &Queue, kind| queue.in_the_way(kind).now;
-        assert_eq!((in_the_way(&queue, Kind::Exclusive), in_the_way(&queue, Kind::Shared)), (1, 0));
-        queue.set_waits(1, true);
-        queue.set_waits(1, true);
-        assert_eq!(in_the_way(&queue, Kind::Shared), 1);
-        queue.set_live(1, false);
-        assert_eq!(in_the_way(&queue, Kind::Shared), 0);
-        queue.set_live(1, true);
-        assert_eq!(in_the_way(&queue, Kind::Shared), 1);
-        queue.set_waits(1, false);
-        assert_eq!(in_the_way(&queue, Kind::Shared), 0);
-        assert!(queue.admits(newcomer(2)));
-        assert_eq!(in_the_way(&queue, Kind::Shared), 1);
-        queue.free(2);
-        queue.free(1);
-        assert_eq!(queue.in_the_way(Kind::Shared), Count { now: 0, ever: 3 });
-    }
-
-    #[test]
-    fn one_that_only_asks_is_told_what_comes_in_its_way() {
-        let mut queue = queue(2, 0);
-        assert!(queue.admits(newcomer(1)) && queue.admits(Newcomer { kind: Kind::Shared, ..newcomer(2) }));
-        queue.set_live(1, false);
-        let in_the_way = |queue: &Queue| queue.in_the_way(Kind::Exclusive);
-        assert_eq!(queue.arrive(asks(3, Kind::Exclusive, None), ""), Arrival::Busy(in_the_way(&queue)));
-        queue.free(3);
-        queue.set_live(2, false);
-        assert_eq!(queue.arrive(asks(4, Kind::Exclusive, None), "writer"), Arrival::Waits);
-        assert_eq!(queue.arrive(asks(5, Kind::Shared, None), "reader"), Arrival::Waits);
-        queue.set_live(2, true);
-        assert_eq!(
-            queue.notices(),
-            [("writer", Notice::Busy(in_the_way(&queue)))],
-            "a reader does not mind a reader"
-        );
-        queue.set_waits(2, true);
-        let known = queue.in_the_way(Kind::Shared);
-        assert_eq!(queue.notices(), [("reader", Notice::Busy(known))]);
-        // By the servers, the writer that it saw is gone.
-        assert_eq!(queue.arrive(asks(5, Kind::Shared, Some(known.ever)), "again"), Arrival::Waits);
-        queue.free(4);
-        queue.free(1);
-        assert_eq!(queue.notices(), [("again", Notice::Place)]);
-    }
-
-    /// It keeps its turn among the waiting attempts.
-    #[test]
-    fn one_that_looks_what_is_in_its_way_gets_its_place_meanwhile() {
-        let mut queue = queue(1, 0);
-        assert!(queue.admits(newcomer(1)));
-        let busy = queue.arrive(asks(2, Kind::Shared, None), "");
-        let Arrival::Busy(count) = busy else { panic!("{busy:?}") };
-        assert_eq!(queue.arrive(newcomer(3), "third"), Arrival::Waits);
-        queue.free(1);
-        assert_eq!(queue.notices(), []);
-        assert!(queue.admits(asks(2, Kind::Shared, Some(count.ever))));
-        queue.free(2);
-        assert_eq!(queue.notices(), [("third", Notice::Place)]);
     }
 
     #[test]
     fn those_that_come_one_after_the_other_do_not_wait() {
-        let mut queue = Queue::crowd(6);
+        let mut queue = Queue::default();
         for number in [5, 6, 4] {
             assert!(queue.may_create(number, 1, ""));
             queue.create_sent(number, 1);
@@ -828,7 +408,7 @@ mod tests {
     // Shows: arrival-order
     #[test]
     fn in_the_next_session_they_go_in_the_order_in_which_they_came() {
-        let mut queue = Queue::crowd(9);
+        let mut queue = Queue::default();
         for number in 1..=4 {
             assert!(queue.may_create(number, 1, ""));
             queue.create_sent(number, 1);
@@ -850,10 +430,9 @@ mod tests {
     // Shows: arrival-order
     #[test]
     fn one_that_goes_on_for_another_is_waited_for_before_it_asks() {
-        let mut queue = Queue::crowd(3);
+        let mut queue = Queue::default();
         queue.claim_turn(1);
         assert!(!queue.may_create(2, 1, "second"));
-        queue.claim_turn(7);
         assert!(queue.may_create(1, 1, "first"));
         queue.create_sent(1, 1);
         assert_eq!(queue.notices(), [("second", Notice::Turn)]);
@@ -867,7 +446,7 @@ mod tests {
 
     #[test]
     fn one_that_has_to_try_again_keeps_those_behind_it_back() {
-        let mut queue = Queue::crowd(3);
+        let mut queue = Queue::default();
         for number in [1, 2] {
             assert!(queue.may_create(number, 1, ""));
             queue.create_sent(number, 1);
@@ -903,7 +482,7 @@ mod tests {
     // Shows: shared-lists
     #[test]
     fn a_list_is_for_those_that_asked_before_it_was_sent() {
-        let mut queue = queue(0, 0);
+        let mut queue = Queue::default();
         let first = queue.ask_list(1, "first").unwrap();
         assert!(first.start && !queue.ask_list(1, "second").unwrap().start);
         assert_eq!(queue.next_list(1), Some(vec!["first", "second"]));
@@ -920,18 +499,8 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_waits_for_a_place_until_there_is_one() {
-        let mut queue = queue(1, 64);
-        assert!(queue.admits(newcomer(1)) && !queue.admits(newcomer(2)));
-        let waits = |queue: &Queue| [1, 2, 3].map(|number| queue.waits_for_place(number));
-        assert_eq!(waits(&queue), [false, true, false]);
-        queue.set_limit(Limit::MaxZnodes, 2);
-        assert_eq!(waits(&queue), [false; 3]);
-    }
-
-    #[test]
     fn what_is_known_of_nodes_is_known_of_one_session() {
-        let mut queue = Queue::crowd(1);
+        let mut queue = Queue::default();
         assert!(queue.may_create(1, 1, "") && !queue.may_skip_list(1));
         queue.create_sent(1, 1);
         assert_eq!(queue.created(1, "b", 2), None);
@@ -950,7 +519,7 @@ mod tests {
 
     #[test]
     fn what_waits_in_memory_waits_in_its_session() {
-        let mut queue = Queue::crowd(2);
+        let mut queue = Queue::default();
         assert_eq!(queue.created(1, "a", 1), None);
         let before = queue.created(1, "b", 2).unwrap();
         assert!(queue.wait(1, "b", &before, "b waits"));
@@ -971,7 +540,7 @@ mod tests {
 
     #[test]
     fn what_is_expected_of_the_next_node_is_expected_in_its_session() {
-        let mut queue = Queue::crowd(1);
+        let mut queue = Queue::default();
         let node = |sequence| Numbered { kind: Kind::Exclusive, sequence, czxid: 101 + i64::from(sequence) };
         for (sequence, name, quiet) in [(0, "a", false), (1, "b", false), (2, "c", true)] {
             assert_eq!(queue.granted(1, name, node(sequence), true), quiet);
@@ -992,7 +561,7 @@ mod tests {
 
     #[test]
     fn a_newer_session_clears_what_the_one_before_left() {
-        let mut queue = Queue::crowd(3);
+        let mut queue = Queue::default();
         for (number, name) in [(1, "a"), (2, "b")] {
             assert!(queue.may_create(number, 1, ""));
             queue.create_sent(number, 1);

@@ -1,14 +1,8 @@
-//! The notices of a [`LocalQueue`](super::LocalQueue) to its attempts.
-
-use super::census::Count;
+//! The notices of a [`LocalQueue`](super::local_queue::LocalQueue) to its attempts.
 
 /// A notice to an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It has a place.
-    Place,
-    /// This many live contenders are ahead of a try.
-    Busy(Count),
     /// It may be its turn to create: it must ask again.
     Turn,
     /// The lock is handed over: one transaction has deleted the holder's node while the attempt's node

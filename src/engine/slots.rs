@@ -1,0 +1,65 @@
+//! Bounds how many attempts of a path lock have a node at a time (docs/protocol.md#bounded-nodes).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The slots of one path lock.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    max: usize,
+    free: Arc<Semaphore>,
+    /// How many are those of live attempts. The others are those of orphans.
+    live: AtomicUsize,
+}
+
+/// The right of an attempt to have nodes. Its orphans keep a copy of the permit until they are deleted.
+#[derive(Debug)]
+pub(crate) struct NodeSlot {
+    slots: Arc<Slots>,
+    permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl Slots {
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, free: Arc::new(Semaphore::new(max)), live: AtomicUsize::new(0) })
+    }
+
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Returns how many slots are those of live attempts.
+    pub(super) fn live(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// Returns a slot, if one is free.
+    pub(super) fn try_take(self: &Arc<Self>) -> Option<NodeSlot> {
+        Arc::clone(&self.free).try_acquire_owned().ok().map(|permit| self.taken(permit))
+    }
+
+    /// Waits for a slot, in order of arrival. `None` is not expected: the semaphore is never closed.
+    pub(super) async fn take(self: &Arc<Self>) -> Option<NodeSlot> {
+        Arc::clone(&self.free).acquire_owned().await.ok().map(|permit| self.taken(permit))
+    }
+
+    fn taken(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> NodeSlot {
+        self.live.fetch_add(1, Ordering::Relaxed);
+        NodeSlot { slots: Arc::clone(self), permit: Arc::new(permit) }
+    }
+}
+
+impl NodeSlot {
+    /// Returns what an orphan keeps until it is deleted.
+    pub(super) fn permit(&self) -> Arc<OwnedSemaphorePermit> {
+        Arc::clone(&self.permit)
+    }
+}
+
+impl Drop for NodeSlot {
+    fn drop(&mut self) {
+        self.slots.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
