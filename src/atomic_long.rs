@@ -478,7 +478,7 @@ impl DistributedAtomicLong {
     }
 }
 
-impl sealed::Recipe for DistributedAtomicLong {
+impl sealed::Buildable for DistributedAtomicLong {
     fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
         let client = Arc::clone(&builder.client.core);
         let path = LockPath::parse(client.namespace(), &builder.path)?;

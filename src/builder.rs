@@ -91,7 +91,7 @@ impl<R> RecipeBuilder<R> {
     }
 }
 
-impl<R: sealed::Recipe> RecipeBuilder<R> {
+impl<R: sealed::Buildable> RecipeBuilder<R> {
     /// Builds the recipe, without any I/O. A latch then joins its election in the background, and a
     /// persistent node is created in the background: their methods report later errors.
     ///
@@ -115,7 +115,7 @@ impl<R: sealed::Recipe> RecipeBuilder<R> {
     }
 }
 
-impl<R: sealed::Data> RecipeBuilder<R> {
+impl<R: sealed::HasData> RecipeBuilder<R> {
     /// Sets the data of the nodes, for people and tools that look at them; no recipe reads it.
     ///
     /// At most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB; several permits of a
@@ -130,7 +130,7 @@ impl<R: sealed::Data> RecipeBuilder<R> {
     }
 }
 
-impl<R: sealed::Dialect> RecipeBuilder<R> {
+impl<R: sealed::HasDialect> RecipeBuilder<R> {
     /// Sets whose node names to use: [`Dialect::Kazoo`] to meet processes of kazoo.
     ///
     /// The default is [`Dialect::Curator`]. All contenders of one path have to agree on it.
@@ -148,7 +148,7 @@ pub(crate) mod sealed {
 
     /// What a builder builds.
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Recipe: Sized {
+    pub trait Buildable: Sized {
         #[doc(hidden)]
         fn built(
             builder: RecipeBuilder<Self>,
@@ -158,11 +158,11 @@ pub(crate) mod sealed {
 
     /// A recipe whose nodes have data for people.
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Data: Recipe {}
+    pub trait HasData: Buildable {}
 
     /// A recipe that kazoo has too.
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Dialect: Recipe {}
+    pub trait HasDialect: Buildable {}
 }
 
 /// The functions that make a lock.
@@ -170,7 +170,7 @@ pub(crate) mod sealed {
 /// `$docs` is the example with every option; `$noun` and `$path` are for the documentation.
 macro_rules! lock_constructors {
     ($(#[$docs:meta])* $lock:ident, $recipe:expr, $noun:literal, $path:literal) => {
-        impl $crate::builder::sealed::Recipe for $lock {
+        impl $crate::builder::sealed::Buildable for $lock {
             fn built(
                 builder: $crate::RecipeBuilder<Self>,
                 _: &'static std::panic::Location<'static>,
@@ -179,9 +179,9 @@ macro_rules! lock_constructors {
             }
         }
 
-        impl $crate::builder::sealed::Data for $lock {}
+        impl $crate::builder::sealed::HasData for $lock {}
 
-        impl $crate::builder::sealed::Dialect for $lock {}
+        impl $crate::builder::sealed::HasDialect for $lock {}
 
         impl $lock {
             #[doc = concat!("Creates a handle of the ", $noun, " at `path`, without any I/O.")]

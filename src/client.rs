@@ -10,7 +10,7 @@ use crate::blocking::block_on;
 use crate::engine::holdings;
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::{Key, PathLock};
-use crate::engine::persistent_node::Turns;
+use crate::engine::persistent_node::PathTurns;
 use crate::engine::registry::Registry;
 use crate::engine::revoke;
 use crate::error::{BuildError, ConnectError, Error, Holding, ReleaseError};
@@ -71,7 +71,7 @@ use crate::tls::TlsOptions;
 pub struct Client {
     pub(crate) core: Arc<Core>,
     path_locks: Arc<Registry<Key, PathLock>>,
-    nodes: Arc<Turns>,
+    nodes: Arc<PathTurns>,
 }
 
 impl fmt::Debug for Client {
@@ -172,7 +172,7 @@ impl Client {
     }
 
     /// Returns whose turn it is to have a node at a path.
-    pub(crate) fn nodes(&self) -> &Arc<Turns> {
+    pub(crate) fn nodes(&self) -> &Arc<PathTurns> {
         &self.nodes
     }
 

@@ -466,7 +466,7 @@ impl fmt::Debug for Contender {
 /// latch.leadership().await?;
 /// for participant in latch.participants().await? {
 ///     println!("{} {}", participant.id(), if participant.is_leader() { "leads" } else { "follows" });
-///     assert!(participant.id() == "web-3" && participant.is_leader() && participant.is_ours());
+///     assert!(participant.id() == "web-3" && participant.is_leader() && participant.is_mine());
 /// }
 /// # Ok(())
 /// # }
@@ -476,12 +476,12 @@ pub struct Participant {
     id: String,
     node: NodePath,
     is_leader: bool,
-    is_ours: bool,
+    is_mine: bool,
 }
 
 impl Participant {
-    pub(crate) fn new(node: NodePath, data: &[u8], is_ours: bool) -> Self {
-        Self { id: String::from_utf8_lossy(data).into_owned(), node, is_leader: false, is_ours }
+    pub(crate) fn new(node: NodePath, data: &[u8], is_mine: bool) -> Self {
+        Self { id: String::from_utf8_lossy(data).into_owned(), node, is_leader: false, is_mine }
     }
 
     pub(crate) fn leads(&mut self) {
@@ -510,8 +510,8 @@ impl Participant {
 
     /// Returns `true` if its node belongs to the session of the client that was asked.
     #[must_use]
-    pub fn is_ours(&self) -> bool {
-        self.is_ours
+    pub fn is_mine(&self) -> bool {
+        self.is_mine
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
-use crate::election::{self, LeadershipState, Member, Term, election_methods};
+use crate::election::{self, Candidate, LeadershipState, Term, election_methods};
 use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
 use crate::error::{
@@ -87,7 +87,7 @@ use crate::transaction::{Transaction, get_data};
 #[must_use = "dropping the latch leaves the election: bind it to `_latch`, not to `_`"]
 pub struct LeaderLatch {
     path_lock: Arc<PathLock>,
-    member: Arc<Member>,
+    candidate: Arc<Candidate>,
 }
 
 impl LeaderLatch {
@@ -177,7 +177,7 @@ impl LeaderLatch {
     /// ```
     #[doc(alias = "await")]
     pub async fn leadership(&self) -> Result<Leadership, AcquireError> {
-        match self.member.until_leading().await {
+        match self.candidate.until_leading().await {
             Ok(term) => Ok(Leadership { term }),
             Err(Some(error)) => Err(error),
             Err(None) => Err(Error::new(Purpose::Lock, self.path(), RequestFailure::Left).into()),
@@ -207,14 +207,14 @@ impl LeaderLatch {
     #[must_use]
     #[doc(alias = "hasLeadership")]
     pub fn has_leadership(&self) -> bool {
-        self.member.term().is_some()
+        self.candidate.term().is_some()
     }
 
     /// Returns the state of this participant in the election, by the clock.
     #[must_use]
     #[doc(alias = "getState")]
     pub fn state(&self) -> LeadershipState {
-        self.member.state()
+        self.candidate.state()
     }
 
     /// Returns a watch of the [`state`](Self::state), to wait for changes.
@@ -251,7 +251,7 @@ impl LeaderLatch {
     #[doc(alias = "LeaderLatchListener")]
     #[doc(alias = "addListener")]
     pub fn watch_state(&self) -> StateWatch<LeadershipState> {
-        StateWatch::new(self.member.watch_state(), |state| *state == LeadershipState::Closed)
+        StateWatch::new(self.candidate.watch_state(), |state| *state == LeadershipState::Closed)
     }
 
     /// Leaves the election, and waits until a leadership is given up.
@@ -285,7 +285,7 @@ impl LeaderLatch {
     /// # }
     /// ```
     pub async fn close(&self) -> Result<(), ReleaseError> {
-        self.member.leave().await
+        self.candidate.leave().await
     }
 }
 
@@ -307,11 +307,11 @@ impl RecipeBuilder<LeaderLatch> {
     }
 }
 
-impl sealed::Recipe for LeaderLatch {
+impl sealed::Buildable for LeaderLatch {
     fn built(builder: RecipeBuilder<Self>, location: &'static Location<'static>) -> Result<Self, BuildError> {
         let path_lock = builder.path_lock(Recipe::LeaderLatch)?;
-        let member = Arc::new(election::join(&path_lock, location));
-        Ok(Self { path_lock, member })
+        let candidate = Arc::new(election::join(&path_lock, location));
+        Ok(Self { path_lock, candidate })
     }
 }
 

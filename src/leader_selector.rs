@@ -295,10 +295,10 @@ impl RecipeBuilder<LeaderSelector> {
     }
 }
 
-impl sealed::Recipe for LeaderSelector {
+impl sealed::Buildable for LeaderSelector {
     fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
         Ok(Self { path_lock: builder.path_lock(Recipe::Mutex)?, terms: Arc::default() })
     }
 }
 
-impl sealed::Dialect for LeaderSelector {}
+impl sealed::HasDialect for LeaderSelector {}

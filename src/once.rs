@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::engine::hold::Hold;
 use crate::engine::once::{Recorded, Records};
 use crate::engine::read::Read;
-use crate::error::{AcquireError, BuildError, OnceError, TransactionError};
+use crate::error::{BuildError, OnceError, TransactionError};
 use crate::guard::LockGuard;
 use crate::mutex::InterProcessMutex;
 use crate::path::LockPath;
@@ -170,7 +170,7 @@ impl OnceJob {
     /// Sets how long to wait at most while another process has the lock, and most likely runs the job; by
     /// default until it is done.
     ///
-    /// When the time has passed, [`run`](Self::run) returns [`AcquireError::TimedOut`] in
+    /// When the time has passed, [`run`](Self::run) returns [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) in
     /// [`OnceError::Acquire`]. The time of the job is not counted. With zero, it does not wait for others.
     pub fn wait(mut self, timeout: Duration) -> Self {
         self.wait = Some(timeout);
@@ -224,11 +224,10 @@ impl OnceJob {
         if let Some(found) = records.find().await? {
             return Ok(OnceOutcome::already_run(&found));
         }
-        let guard = self.acquire(&mutex).await?;
-        if let Some(found) = records.find_under(guard.hold()).await? {
-            release(guard).await;
-            return Ok(OnceOutcome::already_run(&found));
-        }
+        let guard = match self.enter(&mutex, &records).await? {
+            Ok(guard) => guard,
+            Err(found) => return Ok(OnceOutcome::already_run(&found)),
+        };
         let writes = Writes::default();
         let run = OnceRun {
             occasion: self.occasion.as_str().into(),
@@ -250,21 +249,26 @@ impl OnceJob {
         }
         let token = guard.hold().token();
         release(guard).await;
-        match recorded {
-            Recorded::Ours => Ok(OnceOutcome::Ran(output)),
-            Recorded::Another(found) => Ok(OnceOutcome::already_run(&found)),
-            Recorded::No(error) => Err(self.not_recorded(error)),
+        let (error, is_unknown) = match recorded {
+            Recorded::Ours => return Ok(OnceOutcome::Ran(output)),
+            Recorded::Another(found) => return Ok(OnceOutcome::already_run(&found)),
+            Recorded::No(error) => (error, false),
             // Under the next grant the outcome is certain: the node that the write depends on is gone.
-            Recorded::InDoubt(error) => match self.look_again(&mutex, &records).await {
-                Ok(Some(found)) if once::is_of(&found.data, token) => Ok(OnceOutcome::Ran(output)),
-                Ok(Some(found)) => Ok(OnceOutcome::already_run(&found)),
-                Ok(None) => Err(self.not_recorded(error)),
-                Err(_) => {
-                    let (path, occasion) = (self.path, self.occasion);
-                    Err(OnceError::Unknown { path, occasion, source: Box::new(error) })
+            Recorded::InDoubt(error) => match self.enter(&mutex, &records).await {
+                Ok(Err(found)) if once::is_of(&found.data, token) => return Ok(OnceOutcome::Ran(output)),
+                Ok(Err(found)) => return Ok(OnceOutcome::already_run(&found)),
+                Ok(Ok(guard)) => {
+                    release(guard).await;
+                    (error, false)
                 }
+                Err(_) => (error, true),
             },
-        }
+        };
+        let (path, occasion, source) = (self.path, self.occasion, Box::new(error));
+        Err(match is_unknown {
+            true => OnceError::Unknown { path, occasion, source },
+            false => OnceError::NotRecorded { path, occasion, source },
+        })
     }
 
     /// Returns the lock and the records.
@@ -283,15 +287,24 @@ impl OnceJob {
         Ok((mutex, Records { client: Arc::clone(&self.client.core), directory, record }))
     }
 
-    async fn acquire(&self, mutex: &InterProcessMutex) -> Result<LockGuard, AcquireError> {
-        match self.wait {
-            Some(timeout) => mutex.acquire(timeout).await,
-            None => mutex.lock().await,
-        }
+    /// Acquires the lock, and returns its guard unless the job is recorded by then; otherwise the record.
+    async fn enter(
+        &self,
+        mutex: &InterProcessMutex,
+        records: &Records,
+    ) -> Result<Result<LockGuard, Read>, OnceError> {
+        let guard = match self.wait {
+            Some(timeout) => mutex.acquire(timeout).await?,
+            None => mutex.lock().await?,
+        };
+        let Some(found) = records.find_under(guard.hold()).await? else { return Ok(Ok(guard)) };
+        release(guard).await;
+        Ok(Err(found))
     }
 
     async fn record(&self, records: &Records, guard: &LockGuard, writes: &Writes) -> Recorded {
-        let transaction = writes.take().into_iter().fold(guard.transaction(), |all, more| more(all));
+        let writes = mem::take(&mut *writes.lock());
+        let transaction = writes.into_iter().fold(guard.transaction(), |all, more| more(all));
         match transaction.checked() {
             Ok((_, operations)) => {
                 let token = guard.hold().token();
@@ -300,23 +313,6 @@ impl OnceJob {
             }
             Err(error) => Recorded::No(error),
         }
-    }
-
-    /// Returns the record as the next holder of the lock sees it.
-    async fn look_again(
-        &self,
-        mutex: &InterProcessMutex,
-        records: &Records,
-    ) -> Result<Option<Read>, OnceError> {
-        let guard = self.acquire(mutex).await?;
-        let found = records.find_under(guard.hold()).await?;
-        release(guard).await;
-        Ok(found)
-    }
-
-    fn not_recorded(self, source: TransactionError) -> OnceError {
-        let (path, occasion) = (self.path, self.occasion);
-        OnceError::NotRecorded { path, occasion, source: Box::new(source) }
     }
 }
 
@@ -328,19 +324,15 @@ async fn release(guard: LockGuard) {
 }
 
 /// A function that adds writes to the transaction of the record.
-type Write = Box<dyn for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Send>;
+type AddWrites = Box<dyn for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Send>;
 
 /// The writes that are committed with the record.
 #[derive(Clone, Default)]
-struct Writes(Arc<Mutex<Vec<Write>>>);
+struct Writes(Arc<Mutex<Vec<AddWrites>>>);
 
 impl Writes {
-    fn lock(&self) -> MutexGuard<'_, Vec<Write>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<AddWrites>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> Vec<Write> {
-        mem::take(&mut *self.lock())
     }
 }
 

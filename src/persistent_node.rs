@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
-use crate::engine::persistent_node::{self, Node, Turn, Wanted};
+use crate::engine::persistent_node::{self, ManagedNode, PathTurn, Wanted};
 use crate::error::{BuildError, Cause, PersistentNodeError};
 use crate::path::LockPath;
 pub use crate::protocol::persistent_node::PersistentNodeState;
@@ -67,7 +67,7 @@ use crate::state_watch::StateWatch;
 #[doc(alias = "service discovery")]
 #[must_use = "dropping it deletes the node: bind it to `_node`, not to `_`"]
 pub struct PersistentNode {
-    node: Arc<Node>,
+    node: Arc<ManagedNode>,
     client: Arc<Core>,
     /// Its drop has the node deleted.
     wanted: watch::Sender<Wanted>,
@@ -328,7 +328,7 @@ impl RecipeBuilder<PersistentNode> {
     }
 }
 
-impl sealed::Recipe for PersistentNode {
+impl sealed::Buildable for PersistentNode {
     fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
         let RecipeBuilder { client: handle, path: given, asked, protected, .. } = builder;
         let client = Arc::clone(&handle.core);
@@ -345,7 +345,7 @@ impl sealed::Recipe for PersistentNode {
         if let Some((directory, name)) = given.rsplit_once('/').filter(|_| protected) {
             path = LockPath::parse(client.namespace(), &format!("{directory}/_c_{}-{name}", Uuid::new_v4()))?;
         }
-        let node = Node::new(&client, path, acl, asked.parents.unwrap_or_default());
+        let node = ManagedNode::new(&client, path, acl, asked.parents.unwrap_or_default());
         let (wanted, orders) = watch::channel(Wanted { data, generation: 1 });
         let (told, closed) = oneshot::channel();
         if client.is_closed() {
@@ -353,7 +353,7 @@ impl sealed::Recipe for PersistentNode {
             // Nothing was created. An error is impossible: the receiver is here.
             drop(told.send(Ok(())));
         } else {
-            let turn = Turn::at(handle.nodes(), &node.path);
+            let turn = PathTurn::at(handle.nodes(), &node.path);
             client.spawn(persistent_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told));
         }
         Ok(Self { node, client, wanted, closed })

@@ -683,13 +683,13 @@ impl RecipeBuilder<InterProcessSemaphore> {
     }
 }
 
-impl sealed::Recipe for InterProcessSemaphore {
+impl sealed::Buildable for InterProcessSemaphore {
     fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
         Ok(Self { path_lock: builder.path_lock(Recipe::Semaphore)? })
     }
 }
 
-impl sealed::Data for InterProcessSemaphore {}
+impl sealed::HasData for InterProcessSemaphore {}
 
 /// One or several permits of an [`InterProcessSemaphore`], held until this is dropped or released.
 ///

@@ -11,7 +11,8 @@ use crate::error::{AtomicLongError, Cause, Purpose, RequestFailure};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::counter::{
-    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, Seen, Unusable, value_of,
+    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, NoCounter, SeenCounter,
+    value_of,
 };
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::moment::Moment;
@@ -88,7 +89,7 @@ impl Counter {
         match read.await {
             Ok((data, stat)) => Ok(match value_of(&data, stat.ephemeral_owner, stat.cversion) {
                 Ok(value) => {
-                    CounterEvent::Read(Some(Seen { value, version: stat.version, czxid: stat.czxid }))
+                    CounterEvent::Read(Some(SeenCounter { value, version: stat.version, czxid: stat.czxid }))
                 }
                 Err(unusable) => CounterEvent::Unusable(unusable),
             }),
@@ -134,11 +135,11 @@ impl Counter {
         }
     }
 
-    fn unusable(&self, unusable: Unusable) -> AtomicLongError {
+    fn unusable(&self, unusable: NoCounter) -> AtomicLongError {
         let path = self.user_path();
         match unusable {
-            Unusable::Data { bytes } => AtomicLongError::NotACounter { path, bytes },
-            Unusable::NotPersistent => AtomicLongError::NotPersistent { path },
+            NoCounter::Data { bytes } => AtomicLongError::NotACounter { path, bytes },
+            NoCounter::NotPersistent => AtomicLongError::NotPersistent { path },
         }
     }
 

@@ -26,19 +26,19 @@ use crate::session::zk_session::{Session, SessionGone};
 
 /// Whose turn it is to have the node at a path, of the handles of one client. Two of one session at once could
 /// take each other's node for their own when creates are not answered.
-pub(crate) type Turns = Registry<String, Turn>;
+pub(crate) type PathTurns = Registry<String, PathTurn>;
 
 /// The turns at one path, in order of arrival.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct PathTurn {
     path: String,
-    turns: Arc<Turns>,
+    turns: Arc<PathTurns>,
     mutex: tokio::sync::Mutex<()>,
 }
 
-impl Turn {
+impl PathTurn {
     /// Returns the turns at a path.
-    pub(crate) fn at(turns: &Arc<Turns>, path: &LockPath) -> Arc<Self> {
+    pub(crate) fn at(turns: &Arc<PathTurns>, path: &LockPath) -> Arc<Self> {
         let path = path.server().to_owned();
         let mut known = turns.lock();
         if let Some(turn) = known.get(&path).and_then(Weak::upgrade) {
@@ -52,7 +52,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for PathTurn {
     fn drop(&mut self) {
         self.turns.forget(&self.path);
     }
@@ -68,7 +68,7 @@ pub(crate) struct Wanted {
 
 /// The state that a node and its task share.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct ManagedNode {
     pub(crate) path: LockPath,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parents: ParentNodes,
@@ -91,7 +91,7 @@ struct Outcome {
 /// The orders of the handle: the wanted node, until the handle is dropped.
 pub(crate) type Orders = watch::Receiver<Wanted>;
 
-impl Node {
+impl ManagedNode {
     pub(crate) fn new(client: &Core, path: LockPath, acl: Arc<[Acl]>, parents: ParentNodes) -> Arc<Self> {
         Arc::new(Self {
             path,
@@ -171,9 +171,9 @@ impl Node {
 /// Keeps the node there until the handle is dropped, which drops the sender of `orders`; then deletes it, and tells
 /// `closed`.
 pub(crate) fn run(
-    node: Arc<Node>,
+    node: Arc<ManagedNode>,
     client: Arc<Core>,
-    turn: Arc<Turn>,
+    turn: Arc<PathTurn>,
     orders: Orders,
     closed: oneshot::Sender<Result<(), PersistentNodeError>>,
 ) -> impl Future<Output = ()> + Send + 'static {
@@ -186,9 +186,9 @@ pub(crate) fn run(
 }
 
 async fn keep(
-    node: Arc<Node>,
+    node: Arc<ManagedNode>,
     client: Arc<Core>,
-    turn: Arc<Turn>,
+    turn: Arc<PathTurn>,
     mut orders: Orders,
     closed: oneshot::Sender<Result<(), PersistentNodeError>>,
 ) {
@@ -271,7 +271,7 @@ async fn keep(
     drop(closed.send(if is_left { Err(node.not_confirmed()) } else { Ok(()) }));
 }
 
-struct TellClosed(Arc<Node>);
+struct TellClosed(Arc<ManagedNode>);
 
 impl Drop for TellClosed {
     fn drop(&mut self) {
@@ -287,7 +287,7 @@ async fn dropped(orders: &mut Orders) {
 /// The stay of a node in one session.
 struct Stay<'a> {
     client: &'a Core,
-    node: &'a Node,
+    node: &'a ManagedNode,
     session: &'a Arc<Session>,
     earlier: &'a [i64],
     /// Whether a create was sent of which it is not known whether it made the node.
@@ -417,7 +417,8 @@ impl Stay<'_> {
     }
 
     async fn make_parents(&mut self, missing: Failure) -> Next {
-        let (client, Node { path, acl, parents, .. }, session) = (self.client, self.node, self.session);
+        let (client, ManagedNode { path, acl, parents, .. }, session) =
+            (self.client, self.node, self.session);
         let made = session.request(|handle| async move {
             make_directories_above(client, &handle, path, acl, *parents).await
         });
@@ -562,7 +563,7 @@ impl Stay<'_> {
 /// `left` are the earlier sessions one of which may have left a node of this task: that goes with its session, and is
 /// an error for as long as it is there.
 async fn withdraw(
-    node: &Node,
+    node: &ManagedNode,
     session: &Session,
     created: bool,
     left: &[i64],
@@ -644,7 +645,7 @@ const NO_VERSION: i32 = i32::MIN;
 ///
 /// # Errors
 /// If the servers refuse it with these data or later ones, or the node is closed.
-pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), PersistentNodeError> {
+pub(crate) async fn until_written(node: &ManagedNode, generation: u64) -> Result<(), PersistentNodeError> {
     let (mut outcomes, mut states) = (node.outcome.subscribe(), node.state.subscribe());
     loop {
         let (outcome, state) = (outcomes.borrow_and_update().clone(), *states.borrow_and_update());

@@ -193,9 +193,9 @@ async fn participants_are_seen_in_order_with_their_ids() {
         participants
     };
     let shown = |participants: &[Participant]| -> Vec<(String, bool, bool)> {
-        participants.iter().map(|p| (p.id().to_owned(), p.is_leader(), p.is_ours())).collect()
+        participants.iter().map(|p| (p.id().to_owned(), p.is_leader(), p.is_mine())).collect()
     };
-    let one = |id: &str, is_leader, is_ours| (id.to_owned(), is_leader, is_ours);
+    let one = |id: &str, is_leader, is_mine| (id.to_owned(), is_leader, is_mine);
     let by_first = seen(latches[0].clone()).await;
     assert_eq!(shown(&by_first), [one("first", true, true), one("second", false, false)]);
     assert_eq!(*by_first[0].node(), leadership.node());
