@@ -112,7 +112,7 @@ use crate::session::core::Core;
 /// # }
 /// ```
 #[async_trait]
-pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
+pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// Acquires the lock, waiting at most for `timeout`.
     ///
     /// # Errors
@@ -276,7 +276,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
 macro_rules! pointers {
     ($($pointer:ty),+) => {
         $(
-            impl<T: InterProcessLock + ?Sized> sealed::Sealed for $pointer {
+            impl<T: InterProcessLock + ?Sized> sealed::IsLock for $pointer {
                 fn member(&self, inside: Inside) -> sealed::OneLock<'_> {
                     (**self).member(inside)
                 }
@@ -298,7 +298,7 @@ pub(crate) mod sealed {
 
     /// Implemented by the locks of this crate.
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Sealed {
+    pub trait IsLock {
         #[doc(hidden)]
         fn member(&self, inside: Inside) -> OneLock<'_>;
     }
@@ -877,7 +877,7 @@ macro_rules! lock_methods {
 
         $crate::lock::queue_methods!($lock, $make, "lock.lock().await?");
 
-        impl $crate::lock::sealed::Sealed for $lock {
+        impl $crate::lock::sealed::IsLock for $lock {
             fn member(&self, _: $crate::guards::sealed::Inside) -> $crate::lock::sealed::OneLock<'_> {
                 $crate::lock::sealed::OneLock { path_lock: &self.path_lock, kind: $kind }
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::engine::hold::Hold;
 use crate::engine::once::{Recorded, Records};
-use crate::engine::read::Read;
+use crate::engine::read::ReadNode;
 use crate::error::{BuildError, OnceError, TransactionError};
 use crate::guard::LockGuard;
 use crate::mutex::InterProcessMutex;
@@ -122,7 +122,7 @@ pub enum OnceOutcome<T> {
 
 impl<T> OnceOutcome<T> {
     /// The outcome of a call that has found this record.
-    fn already_run(record: &Read) -> Self {
+    fn already_run(record: &ReadNode) -> Self {
         let at = Duration::from_millis(record.ctime.try_into().unwrap_or(0));
         Self::AlreadyRun { by: once::by(&record.data), at }
     }
@@ -292,7 +292,7 @@ impl OnceJob {
         &self,
         mutex: &InterProcessMutex,
         records: &Records,
-    ) -> Result<Result<LockGuard, Read>, OnceError> {
+    ) -> Result<Result<LockGuard, ReadNode>, OnceError> {
         let guard = match self.wait {
             Some(timeout) => mutex.acquire(timeout).await?,
             None => mutex.lock().await?,

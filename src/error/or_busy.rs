@@ -4,9 +4,9 @@ use super::acquire::{AcquireError, TryLockError};
 
 mod sealed {
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Sealed {}
-    impl<T> Sealed for Result<T, super::AcquireError> {}
-    impl<T> Sealed for Result<T, super::TryLockError> {}
+    pub trait IsResult {}
+    impl<T> IsResult for Result<T, super::AcquireError> {}
+    impl<T> IsResult for Result<T, super::TryLockError> {}
 }
 
 /// The result of [`OrBusy::or_busy`]: that of asking for a lock when a busy lock is not an error.
@@ -125,7 +125,7 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// | `select! { _ = mutex.lock() => .., .. }` | `select! { guard = mutex.lock() => { let guard = guard?; .. } .. }` | |
 /// | `select! { Ok(_) = mutex.lock() => .., .. }` | `select! { Ok(guard) = mutex.lock() => .., .. }` | |
 /// | `let token = mutex.lock().await?.fencing_token();` | `let guard = mutex.lock().await?; let token = guard.fencing_token();` | |
-pub trait OrBusy: sealed::Sealed {
+pub trait OrBusy: sealed::IsResult {
     /// The type of the guard.
     type Guard;
     /// The type of the error, which stays the same.
