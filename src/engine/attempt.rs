@@ -25,7 +25,7 @@ use crate::engine::pending::Pending;
 use crate::engine::progress::ProgressSender;
 use crate::engine::requests::{self, UnderWay};
 use crate::engine::seat::Seat;
-use crate::engine::slots::NodeSlot;
+use crate::engine::slots::{NodeSlot, Slots};
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::protocol::acquire::{
@@ -37,7 +37,6 @@ use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, WaitsFor};
 use crate::protocol::local_queue::Notice;
 use crate::protocol::moment::Moment;
-use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
@@ -49,6 +48,9 @@ use crate::session::window::Slot;
 /// How long a try or an upgrade waits behind nodes that their owners may only keep: for two flights, and their
 /// attention.
 pub(super) const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
+
+/// How often a try that cannot have a node yet looks whether others are in its way.
+pub(super) const TRY_LOOKS_EACH: Duration = Duration::from_millis(50);
 
 /// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans up.
 ///
@@ -177,48 +179,38 @@ impl Attempt {
             let (path, max) = (self.path_lock.path().user().to_owned(), slots.max());
             return Err(AcquireError::TooManyWaiters { path, max }.into());
         }
-        self.see_others();
-        self.progress.set_waits_for(WaitsFor::Slot);
-        observe::queued(self.ask.call, None, || Some(slots.live()));
+        self.progress.waits_for_slot(Some((Arc::clone(&slots), self.ask.kind)));
+        observe::queued(self.ask.call, None, || self.progress.ahead().map(|ahead| ahead.count));
         let slot = async {
-            if self.if_busy() == IfBusy::Fail {
+            match self.if_busy() {
+                IfBusy::Wait => slots.take().await.ok_or_else(|| self.path_lock.ended().into()),
                 // On the heap, because many attempts may be waiting for a slot.
-                Box::pin(self.look_without_slot()).await?;
+                IfBusy::Fail => Box::pin(self.try_take_slot(&slots)).await,
             }
-            slots.take().await.ok_or_else(|| End::from(self.path_lock.ended()))
         };
         let slot = tokio::select! {
             biased;
             slot = slot => slot?,
-            end = stop.wait() => {
-                self.see_others();
-                return Err(end.into());
-            }
+            end = stop.wait() => return Err(end.into()),
         };
+        self.progress.waits_for_slot(None);
         self.slot = Some(slot);
         Ok(())
     }
 
-    /// Checks whether a try, which waits only for the servers, has live contenders in its way.
-    async fn look_without_slot(&self) -> Result<(), End> {
+    /// Waits for a slot as long as no live contender is in the way of a try, which waits only for the servers.
+    async fn try_take_slot(&self, slots: &Arc<Slots>) -> Result<NodeSlot, End> {
         let (path_lock, kind) = (&self.path_lock, self.ask.kind);
-        let session = path_lock.client().session().await;
-        let session = session.map_err(|none| End::from(path_lock.failed(none)))?;
-        match look_before_try(path_lock, &session, kind).await.ahead() {
-            Some(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
-            None => Ok(()),
-        }
-    }
-
-    /// Notes the live attempts of this client that have slots, if there are any, as ahead.
-    fn see_others(&self) {
-        let count = self.path_lock.slots().live();
-        // Readers are in a reader's way only while they wait themselves: for long they do not wait for servers that
-        // answer.
-        let session = self.path_lock.client().live();
-        let in_the_way = self.ask.kind == Kind::Exclusive || session.is_some_and(|live| live.is_healthy());
-        if count > 0 && in_the_way {
-            self.progress.set_ahead(Some(Ahead { count, first: None }));
+        loop {
+            let session = path_lock.client().session().await;
+            let session = session.map_err(|none| End::from(path_lock.failed(none)))?;
+            if let Some(ahead) = look_before_try(path_lock, &session, kind).await.ahead() {
+                return Err(End::Denied(path_lock.would_block(kind, ahead)));
+            }
+            // The slots are those of orphans, or of attempts that may contend by the next look.
+            if let Ok(slot) = tokio::time::timeout(TRY_LOOKS_EACH, slots.take()).await {
+                return slot.ok_or_else(|| path_lock.ended().into());
+            }
         }
     }
 
@@ -234,7 +226,7 @@ impl Attempt {
         }
         while self.reply.is_some() {
             // The contenders that were ahead in an earlier session may be gone.
-            self.progress.set_ahead(None);
+            self.saw_ahead(None);
             self.progress.set_waits_for(WaitsFor::Session);
             let session = tokio::select! {
                 biased;
@@ -329,16 +321,13 @@ impl Attempt {
     /// Leaves the session, which is the only way out of it: tells the caller the result, if there is one, and
     /// leaves the orphans to cleanup.
     async fn leave(&mut self, end: End, mut here: InSession<'_>) {
-        if let End::Granted(mut hold) = end {
+        if let End::Granted(hold) = end {
             let seat = here.seat;
             drop(here);
             // If the session has ended, the hold is lost: its drop cleans up, and the caller goes on waiting.
             if seat.session.end_reason().is_none() {
                 // This comes first: the caller may ask for another lock at once.
-                let slot = self.slot.take();
-                if seat.path_lock.counts_holder() {
-                    hold.keep(slot);
-                }
+                self.slot = None;
                 drop(self.tell(End::Granted(hold)));
             }
             return;
@@ -440,7 +429,7 @@ impl Attempt {
             AcquireRequest::List => {
                 if let Some(list) = here.acquiring.take_list() {
                     // Known also while this further look is not answered.
-                    self.progress.set_ahead(live_ahead(seat, &list, own));
+                    self.saw_ahead(live_ahead(seat, &list, own));
                 }
                 self.progress.set_waits_for(WaitsFor::List);
                 self.progress.set_node(own);
@@ -489,13 +478,13 @@ impl Attempt {
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
                     path_lock.queue().with(|queue| queue.set_ahead(session.number(), own, ahead.count));
                 }
-                self.progress.set_ahead(ahead);
+                self.saw_ahead(ahead);
                 let orphaned = orphaned(path_lock, session, kind, Some((&list, own)));
                 if let Some(error) = here.wait(orphaned).await? {
                     return Err(error.into());
                 }
             }
-            None => self.progress.set_ahead(known),
+            None => self.saw_ahead(known),
         }
         self.progress.set_node(own);
         if !std::mem::replace(&mut here.queued, true) {
@@ -514,7 +503,7 @@ impl Attempt {
                     if gone {
                         // The list that follows shows which contenders are left.
                         let left = self.progress.ahead().and_then(Ahead::without_one);
-                        self.progress.set_ahead(left);
+                        self.saw_ahead(left);
                     }
                     event
                 }
@@ -541,7 +530,7 @@ impl Attempt {
         if why == PauseReason::NodeDeleted {
             // The next node queues at the end, behind other contenders.
             here.looked_again = false;
-            self.progress.set_ahead(None);
+            self.saw_ahead(None);
         }
         if failures == 0 {
             here.failing_since = Instant::now();
@@ -561,7 +550,7 @@ impl Attempt {
     /// that is too old.
     async fn grant(&self, here: &mut InSession<'_>, name: &str, czxid: i64) -> Result<AcquireEvent, End> {
         let Seat { path_lock, session, number, kind } = here.seat;
-        self.progress.set_ahead(None);
+        self.saw_ahead(None);
         self.progress.set_waits_for(WaitsFor::Renewal);
         self.progress.set_node(Some(name));
         // To be first in the queue is not enough: without a valid lease, the servers may be about to expire
@@ -637,6 +626,15 @@ impl Attempt {
         let (waiting, budget) = (self.progress.get().waiting, self.ask.budget);
         let waited = budget.waited(self.started);
         self.path_lock.out_of_time(self.path_lock.path(), waiting, self.ask.kind, budget, waited)
+    }
+
+    /// Records the live contenders ahead by the last list, `None` if that may have changed: for the caller,
+    /// and for attempts that wait for a slot.
+    fn saw_ahead(&self, ahead: Option<Ahead>) {
+        if let Some(slot) = &self.slot {
+            slot.set_waits(ahead.is_some());
+        }
+        self.progress.set_ahead(ahead);
     }
 
     fn if_busy(&self) -> IfBusy {

@@ -300,11 +300,6 @@ impl PathLock {
         self.options.recipe == Recipe::FairLock
     }
 
-    /// Returns whether its holder is one of the contenders that its option counts, and keeps the slot.
-    pub(super) fn counts_holder(&self) -> bool {
-        matches!(self.options.recipe, Recipe::FairLock | Recipe::Semaphore)
-    }
-
     /// Returns whether attempts that arrive together share one list. Otherwise each sends its own together
     /// with its create, as the mutex promises.
     pub(super) fn shares_lists(&self) -> bool {
