@@ -41,8 +41,8 @@ impl Slots {
         self.max
     }
 
-    /// Returns the live attempts that are ahead of an attempt waiting for a slot. Readers are ahead of a reader only
-    /// while they wait for others themselves.
+    /// Returns the live attempts that are ahead of an attempt waiting for a slot. Readers are ahead of a reader
+    /// only while they wait for others themselves.
     pub(super) fn ahead(&self, kind: Kind) -> Option<Ahead> {
         let count = match kind {
             Kind::Exclusive => &self.live,
