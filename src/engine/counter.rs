@@ -10,7 +10,8 @@ use crate::error::{AtomicLongError, Cause, Purpose, RequestFailure};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::counter::{
-    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, Seen, Unusable, value_of,
+    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, NoCounter, SeenCounter,
+    value_of,
 };
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::session::ask::{Repetition, Unanswered};
@@ -83,7 +84,7 @@ impl Counter {
         match read.await {
             Ok((data, stat)) => Ok(match value_of(&data, stat.ephemeral_owner, stat.cversion) {
                 Ok(value) => {
-                    CounterEvent::Read(Some(Seen { value, version: stat.version, czxid: stat.czxid }))
+                    CounterEvent::Read(Some(SeenCounter { value, version: stat.version, czxid: stat.czxid }))
                 }
                 Err(unusable) => CounterEvent::Unusable(unusable),
             }),
@@ -123,11 +124,11 @@ impl Counter {
         }
     }
 
-    fn unusable(&self, unusable: Unusable) -> AtomicLongError {
+    fn unusable(&self, unusable: NoCounter) -> AtomicLongError {
         let path = self.user_path();
         match unusable {
-            Unusable::Data { bytes } => AtomicLongError::NotACounter { path, bytes },
-            Unusable::NotPersistent => AtomicLongError::NotPersistent { path },
+            NoCounter::Data { bytes } => AtomicLongError::NotACounter { path, bytes },
+            NoCounter::NotPersistent => AtomicLongError::NotPersistent { path },
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use zookeeper_client as zk;
 
 use crate::engine::hold::Hold;
-use crate::engine::read::{self, Read};
+use crate::engine::read::{self, ReadNode};
 use crate::engine::transact::{Operation, transact};
 use crate::error::{Cause, OnceError, TransactionError};
 use crate::options::ParentNodes;
@@ -38,7 +38,7 @@ pub(crate) enum Recorded {
     /// It is there.
     Ours,
     /// Another is, which was written without the lock.
-    Another(Read),
+    Another(ReadNode),
     /// It is not known whether it is, or may come to be, until the lock's node is gone.
     InDoubt(TransactionError),
     /// It is not there, and will not be.
@@ -48,7 +48,7 @@ pub(crate) enum Recorded {
 impl Records {
     /// Returns the record of the occasion as the connected server knows it, which may lag behind: `None` says
     /// little.
-    pub(crate) async fn find(&self) -> Result<Option<Read>, OnceError> {
+    pub(crate) async fn find(&self) -> Result<Option<ReadNode>, OnceError> {
         let records = self.clone();
         let found = async move {
             let path = records.record.server();
@@ -59,7 +59,7 @@ impl Records {
 
     /// Returns the record of the occasion, as the holder of the lock sees it: no other will write one while the
     /// lock is held.
-    pub(crate) async fn find_under(&self, hold: &Hold) -> Result<Option<Read>, OnceError> {
+    pub(crate) async fn find_under(&self, hold: &Hold) -> Result<Option<ReadNode>, OnceError> {
         read::get_data(&[hold], self.record.clone()).await
     }
 

@@ -2,7 +2,7 @@
 //! (docs/protocol.md#persistent-node).
 
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
@@ -24,19 +24,19 @@ use crate::session::zk_session::{Session, SessionGone};
 
 /// Whose turn it is to have the node at a path, of the handles of one client. Two of one session at once could
 /// take each other's node for their own when creates are not answered.
-pub(crate) type Turns = Registry<String, Turn>;
+pub(crate) type PathTurns = Registry<String, PathTurn>;
 
 /// The turns at one path, in order of arrival.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct PathTurn {
     path: String,
-    turns: Arc<Turns>,
+    turns: Arc<PathTurns>,
     mutex: tokio::sync::Mutex<()>,
 }
 
-impl Turn {
+impl PathTurn {
     /// Returns the turns at a path.
-    pub(crate) fn at(turns: &Arc<Turns>, path: &LockPath) -> Arc<Self> {
+    pub(crate) fn at(turns: &Arc<PathTurns>, path: &LockPath) -> Arc<Self> {
         let path = path.server().to_owned();
         let mut known = turns.lock();
         if let Some(turn) = known.get(&path).and_then(Weak::upgrade) {
@@ -50,7 +50,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for PathTurn {
     fn drop(&mut self) {
         self.turns.forget(&self.path);
     }
@@ -66,24 +66,30 @@ pub(crate) struct Wanted {
 
 /// The state that a node and its task share.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct ManagedNode {
     pub(crate) path: LockPath,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parents: ParentNodes,
     pub(crate) has_credentials: Option<bool>,
     pub(crate) state: watch::Sender<PersistentNodeState>,
+    outcome: watch::Sender<Outcome>,
+}
+
+/// What has come of the data that were wanted.
+#[derive(Clone, Debug, Default)]
+struct Outcome {
     /// The generation of the data that the node was given last.
-    pub(crate) written: watch::Sender<u64>,
+    written: u64,
     /// The generation of the data with which the servers have refused it last.
-    refused: watch::Sender<u64>,
+    refused: u64,
     /// Why the node is not there.
-    trouble: Mutex<Option<PersistentNodeError>>,
+    trouble: Option<PersistentNodeError>,
 }
 
 /// The orders of the handle: the wanted node, until the handle is dropped.
 pub(crate) type Orders = watch::Receiver<Wanted>;
 
-impl Node {
+impl ManagedNode {
     pub(crate) fn new(client: &Core, path: LockPath, acl: Arc<[Acl]>, parents: ParentNodes) -> Arc<Self> {
         Arc::new(Self {
             path,
@@ -91,9 +97,7 @@ impl Node {
             parents,
             has_credentials: client.has_credentials(),
             state: watch::Sender::new(PersistentNodeState::Absent),
-            written: watch::Sender::new(0),
-            refused: watch::Sender::new(0),
-            trouble: Mutex::default(),
+            outcome: watch::Sender::default(),
         })
     }
 
@@ -122,13 +126,18 @@ impl Node {
 
     /// Returns why the node is not there, if that is known.
     pub(crate) fn trouble(&self) -> Option<PersistentNodeError> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.outcome.borrow().trouble.clone()
     }
 
     fn set_trouble(&self, trouble: Option<PersistentNodeError>) {
-        let before = mem::replace(&mut *self.trouble.lock().unwrap_or_else(PoisonError::into_inner), trouble);
-        // Not under the mutex.
-        drop(before);
+        self.set_outcome(|outcome| outcome.trouble = trouble);
+    }
+
+    /// Changes the outcome, and wakes the callers that wait for it, whose wakers may panic.
+    fn set_outcome(&self, change: impl FnOnce(&mut Outcome)) {
+        let mut outcome = self.outcome.borrow().clone();
+        change(&mut outcome);
+        contain_panic(|| drop(self.outcome.send_replace(outcome)));
     }
 
     /// Tells the user, whose wakers may panic.
@@ -142,17 +151,12 @@ impl Node {
         self.set_trouble(None);
         // First: a caller who waited for the data finds the node there.
         self.tell(PersistentNodeState::Present);
-        contain_panic(|| {
-            self.written.send_if_modified(|known| mem::replace(known, generation) != generation);
-        });
+        self.set_outcome(|outcome| outcome.written = generation);
     }
 
     /// Notifies callers that wait for these data, or earlier ones.
     fn tell_refused(&self, generation: u64, why: PersistentNodeError) {
-        self.set_trouble(Some(why));
-        contain_panic(|| {
-            self.refused.send_if_modified(|known| mem::replace(known, generation) != generation);
-        });
+        self.set_outcome(|outcome| (outcome.refused, outcome.trouble) = (generation, Some(why)));
         self.tell(PersistentNodeState::Refused);
     }
 
@@ -165,9 +169,9 @@ impl Node {
 /// Keeps the node there until the handle is dropped, which drops the sender of `orders`; then deletes it, and tells
 /// `closed`.
 pub(crate) fn run(
-    node: Arc<Node>,
+    node: Arc<ManagedNode>,
     client: Arc<Core>,
-    turn: Arc<Turn>,
+    turn: Arc<PathTurn>,
     orders: Orders,
     closed: oneshot::Sender<Result<(), PersistentNodeError>>,
 ) -> impl Future<Output = ()> + Send + 'static {
@@ -180,9 +184,9 @@ pub(crate) fn run(
 }
 
 async fn keep(
-    node: Arc<Node>,
+    node: Arc<ManagedNode>,
     client: Arc<Core>,
-    turn: Arc<Turn>,
+    turn: Arc<PathTurn>,
     mut orders: Orders,
     closed: oneshot::Sender<Result<(), PersistentNodeError>>,
 ) {
@@ -265,7 +269,7 @@ async fn keep(
     drop(closed.send(if is_left { Err(node.not_confirmed()) } else { Ok(()) }));
 }
 
-struct TellClosed(Arc<Node>);
+struct TellClosed(Arc<ManagedNode>);
 
 impl Drop for TellClosed {
     fn drop(&mut self) {
@@ -281,7 +285,7 @@ async fn dropped(orders: &mut Orders) {
 /// The stay of a node in one session.
 struct Stay<'a> {
     client: &'a Core,
-    node: &'a Node,
+    node: &'a ManagedNode,
     session: &'a Arc<Session>,
     earlier: &'a [i64],
     /// Whether a create was sent of which it is not known whether it made the node.
@@ -407,7 +411,8 @@ impl Stay<'_> {
     }
 
     async fn make_parents(&mut self, missing: Failure) -> Next {
-        let (client, Node { path, acl, parents, .. }, session) = (self.client, self.node, self.session);
+        let (client, ManagedNode { path, acl, parents, .. }, session) =
+            (self.client, self.node, self.session);
         let made = session.request(|handle| async move {
             client.make_directories_above(&handle, path, acl, *parents).await
         });
@@ -550,7 +555,7 @@ impl Stay<'_> {
 /// `left` are the earlier sessions one of which may have left a node of this task: that goes with its session, and is
 /// an error for as long as it is there.
 async fn withdraw(
-    node: &Node,
+    node: &ManagedNode,
     session: &Session,
     created: bool,
     left: &[i64],
@@ -632,16 +637,14 @@ const NO_VERSION: i32 = i32::MIN;
 ///
 /// # Errors
 /// If the servers refuse it with these data or later ones, or the node is closed.
-pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), PersistentNodeError> {
-    let (mut written, mut states) = (node.written.subscribe(), node.state.subscribe());
-    let mut refused = node.refused.subscribe();
+pub(crate) async fn until_written(node: &ManagedNode, generation: u64) -> Result<(), PersistentNodeError> {
+    let (mut outcomes, mut states) = (node.outcome.subscribe(), node.state.subscribe());
     loop {
-        if *written.borrow_and_update() >= generation {
-            return Ok(());
-        }
-        match *states.borrow_and_update() {
-            PersistentNodeState::Refused if *refused.borrow_and_update() >= generation => {
-                if let Some(refused) = node.trouble() {
+        let (outcome, state) = (outcomes.borrow_and_update().clone(), *states.borrow_and_update());
+        match state {
+            _ if outcome.written >= generation => return Ok(()),
+            PersistentNodeState::Refused if outcome.refused >= generation => {
+                if let Some(refused) = outcome.trouble {
                     return Err(refused);
                 }
             }
@@ -650,9 +653,8 @@ pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), Pe
         }
         // An error is impossible: the node has the senders.
         tokio::select! {
-            _ = written.changed() => {}
+            _ = outcomes.changed() => {}
             _ = states.changed() => {}
-            _ = refused.changed() => {}
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::error::{ServerFailure, ServerFailureKind};
+use crate::error::{FailedServer, ServerFailure};
 use crate::session::background;
 use crate::session::log;
 use crate::session::servers::{Address, Servers};
@@ -39,7 +39,7 @@ const NAME: &str = "zk-probe";
 pub(super) type Handshake =
     Arc<dyn Fn(&str, TcpStream, Instant) -> Result<Answer, Option<Cause>> + Send + Sync>;
 type Answer = (Vec<u8>, bool);
-type Cause = (ServerFailureKind, Option<String>);
+type Cause = (ServerFailure, Option<String>);
 
 /// How many threads ask.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -84,7 +84,7 @@ pub(super) async fn ask_before(
     timeout: Duration,
     servers: &Servers,
     handshake: Option<&Handshake>,
-) -> Vec<ServerFailure> {
+) -> Vec<FailedServer> {
     let window = (timeout / 2).clamp(MIN_WINDOW, MAX_WINDOW);
     tokio::time::sleep(timeout.saturating_sub(window)).await;
     let deadline = Instant::now() + window;
@@ -100,9 +100,9 @@ pub(super) async fn ask_before(
         let answer = tokio::time::timeout_at((deadline + MIN_WINDOW).into(), answer).await;
         let (kind, detail) = match answer {
             Ok(Ok(cause)) => cause,
-            _ => (ServerFailureKind::NoAnswer, None),
+            _ => (ServerFailure::NoAnswer, None),
         };
-        failures.push(ServerFailure { server: address.given.clone(), kind, detail });
+        failures.push(FailedServer { server: address.given.clone(), failure: kind, detail });
     }
     failures
 }
@@ -117,7 +117,7 @@ pub(super) async fn accepts(address: &Address, timeout: Duration) -> bool {
 /// Connects to the first address of a server that accepts a connection.
 fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStream), Cause> {
     let addresses = (&*address.host, address.port).to_socket_addrs();
-    let addresses = addresses.map_err(|error| (ServerFailureKind::UnknownHost, Some(error.to_string())))?;
+    let addresses = addresses.map_err(|error| (ServerFailure::UnknownHost, Some(error.to_string())))?;
     let mut last = None;
     for socket in addresses.take(MAX_ADDRESSES) {
         let Some(left) = left(deadline) else { break };
@@ -128,12 +128,12 @@ fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStrea
     }
     Err(match last {
         Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            (ServerFailureKind::ConnectionRefused, None)
+            (ServerFailure::ConnectionRefused, None)
         }
         Some(error) if error.kind() != ErrorKind::TimedOut => {
-            (ServerFailureKind::Unreachable, Some(error.to_string()))
+            (ServerFailure::Unreachable, Some(error.to_string()))
         }
-        _ => (ServerFailureKind::NoAnswer, None),
+        _ => (ServerFailure::NoAnswer, None),
     })
 }
 
@@ -147,13 +147,13 @@ fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> C
         return ask_plainly(address, stream, deadline);
     };
     match handshake(&address.host, stream, deadline) {
-        Ok((answer, _)) if answer.is_empty() => (ServerFailureKind::NoSession, None),
+        Ok((answer, _)) if answer.is_empty() => (ServerFailure::NoSession, None),
         Ok((answer, ended)) => judge(&answer, ended, false),
         Err(Some(cause)) => cause,
         // It may not speak TLS, which it says if it is asked without.
         Err(None) => match left(deadline).map(|left| TcpStream::connect_timeout(&socket, left)) {
             Some(Ok(stream)) => ask_plainly(address, stream, deadline),
-            _ => (ServerFailureKind::NoAnswer, None),
+            _ => (ServerFailure::NoAnswer, None),
         },
     }
 }
@@ -210,21 +210,21 @@ fn judge(answer: &[u8], ended: bool, tls: bool) -> Cause {
     let text = String::from_utf8_lossy(answer);
     let zookeeper = text.contains("ookeeper version:") || text.contains("Keeper version:");
     let kind = if speaks_tls {
-        if tls { ServerFailureKind::NoSession } else { ServerFailureKind::SpeaksTls }
+        if tls { ServerFailure::NoSession } else { ServerFailure::SpeaksTls }
     } else if text.contains("not currently serving requests") {
-        ServerFailureKind::NotServing
+        ServerFailure::NotServing
     } else if zookeeper || text.contains("not in the whitelist") {
-        if tls { ServerFailureKind::SpeaksNoTls } else { ServerFailureKind::NoSession }
+        if tls { ServerFailure::SpeaksNoTls } else { ServerFailure::NoSession }
     } else if !answer.is_empty() {
         let line: String = text.lines().next().unwrap_or_default().chars().take(40).collect();
         // Bytes that are not text would be unreadable, and could control a terminal.
         let readable = !line.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER);
-        return (ServerFailureKind::NotZooKeeper, Some(line).filter(|line| readable && !line.is_empty()));
+        return (ServerFailure::NotZooKeeper, Some(line).filter(|line| readable && !line.is_empty()));
     } else if ended {
         // A TLS server may close the connection when it reads something that is not TLS.
-        if tls { ServerFailureKind::NoSession } else { ServerFailureKind::ClosedAtOnce }
+        if tls { ServerFailure::NoSession } else { ServerFailure::ClosedAtOnce }
     } else {
-        ServerFailureKind::NoAnswer
+        ServerFailure::NoAnswer
     };
     (kind, None)
 }
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn an_answer_says_what_a_server_is() {
-        use ServerFailureKind as Kind;
+        use ServerFailure as Kind;
         let version =
             b"Zookeeper version: 3.8.0-5a02a05, built on 2022-02-25\nLatency min/avg/max: 0/0.0/0\n";
         let clickhouse = b"ClickHouse Keeper version: v23.8\n";
