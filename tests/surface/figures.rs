@@ -7,9 +7,9 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 22_510),
-    ("lines of its engine, protocol and session", 16_350),
-    ("doc lines of the library", 11_520),
+    ("lines of the library", 22_100),
+    ("lines of its engine, protocol and session", 15_920),
+    ("doc lines of the library", 11_480),
     ("public names", 94),
     ("lines of tests", 34_770),
 ];
