@@ -83,7 +83,7 @@ pub(crate) struct Held {
     /// Whether its caller has it; before that it is granted, and may be lost unseen.
     had: AtomicBool,
     /// Unset if its node is deleted when it is released. This is kept, so that the event that ends the hold
-    /// reaches the record of those that are inside its node, even if the handles are gone.
+    /// reaches the record of the holds inside its node, even if the handles are gone.
     room: OnceLock<Arc<dyn InRoom>>,
     /// The other holds of the same value.
     bound: Bound,

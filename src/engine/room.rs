@@ -418,7 +418,7 @@ impl Task {
 
 /// Waits until there may be others that want this node, or until that is not known any more: the connection is
 /// interrupted, or the session ends. Another that wants a mutex is any child of the directory that comes or goes
-/// (docs/protocol.md#kept-node); one that wants the node of readers is a writer in the list that follows
+/// (docs/protocol.md#kept-node); another that wants the node of readers is a writer in the list that follows
 /// (docs/protocol.md#kept-read-node). Returns `false` if the node is not in a list.
 async fn until_others(look: Look, naming: Naming, kind: Kind) -> bool {
     let Look { node, directory, session, .. } = look;

@@ -396,7 +396,7 @@ impl SharedRoom {
         }
     }
 
-    /// Tells those that wait for a change of the holders.
+    /// Notifies the tasks that wait for a change of the holders.
     fn tell_holders(&self) {
         contain_panic(|| {
             self.holders.send_replace(());

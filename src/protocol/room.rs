@@ -13,7 +13,7 @@
 //! While anybody waits and there is no node, one attempt is under way, on behalf of all
 //! (docs/protocol.md#hand-off). A sticky room keeps a node that no caller needs (docs/protocol.md#kept-node).
 //!
-//! The node of a room for readers is shared: those that wait have it together, and further readers join, for as long
+//! The node of a room for readers is shared: all waiting readers have it together, and further readers join, for as long
 //! as no writer is known to want the lock (docs/protocol.md#kept-read-node). Then the next readers wait for another
 //! node, and this one goes with the last reader inside.
 //!
@@ -158,7 +158,7 @@ pub(crate) struct Room<W, D, H> {
     deadlines: BTreeSet<(D, Position)>,
     /// The node that callers may have next.
     current: Option<u64>,
-    /// This node, and those that no other caller gets any more, while a hold is inside.
+    /// This node, and earlier ones that no other caller gets, while a hold is inside.
     nodes: BTreeMap<u64, Node<H>>,
     /// Whether an attempt is under way.
     attempt: bool,
@@ -364,7 +364,7 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         // A hold that has taken its node out has it for itself.
         let Some(state) = self.nodes.get_mut(&node) else { return Next::Delete };
         let was_inside = state.inside.remove(&hold).is_some();
-        // One that has left already does not take the node from the others.
+        // A hold that has left already does not take the node from the others.
         if !was_inside || !state.inside.is_empty() {
             if !healthy {
                 self.no_more_readers(node);

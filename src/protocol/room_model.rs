@@ -406,7 +406,7 @@ proptest! {
 #[derive(Clone, Copy, Debug)]
 enum Shared {
     Joins,
-    /// One that waited with the first.
+    /// A reader that waited with the first.
     Admitted,
     /// The hold with this index ends; a second time, if its end is noticed by two.
     Leaves(usize),
@@ -416,7 +416,7 @@ enum Shared {
     Closes,
     /// The reader with this index is lost, and its node may not be deleted yet.
     Loses(usize),
-    /// The reader with this index converts the node; also one that has ended, before it finds that out.
+    /// The reader with this index converts the node; also if it has ended, before it finds that out.
     TakesOut(usize),
     Gone,
 }
@@ -563,7 +563,7 @@ impl SharedModel {
 }
 
 proptest! {
-    /// A node is deleted once, after its last reader, or by the one that has it alone; never under a reader, also if
+    /// A node is deleted once, after its last reader, or by a reader that has it alone; never under a reader, also if
     /// one leaves twice. No reader joins a closed one, and all that are inside are notified of its end.
     // Shows: kept-read-node
     #[test]
