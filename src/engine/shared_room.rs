@@ -395,13 +395,6 @@ impl SharedRoom {
             drop(waiter.reply.send(Ok(granted)));
         }
     }
-
-    /// Notifies the tasks that wait for a change of the holders.
-    fn tell_holders(&self) {
-        contain_panic(|| {
-            self.holders.send_replace(());
-        });
-    }
 }
 
 impl State {
@@ -520,10 +513,10 @@ impl InRoom for RoomNode {
             let watched = room.sticky && had && !state.room.has_node();
             (kept, watched || state.room.wants_attempt())
         };
-        if how == Over::Lost {
-            // This includes a caller that never had it.
-            room.tell_holders();
-        }
+        // This includes a caller that never had it.
+        contain_panic(|| {
+            room.holders.send_replace(());
+        });
         if wakes {
             room.wake.notify_one();
         }

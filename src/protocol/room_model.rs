@@ -1,7 +1,7 @@
 //! Models of one [`Room`] among contenders of other processes. Of a mutex: every schedule of arrivals, departures,
 //! releases, losses and grants, small ones exhaustively and long ones at random. No two callers have the lock at once,
-//! no caller is forgotten, and the order of arrival and the bounds are kept. Of readers: schedules at random of those
-//! that share a node, which goes once, with the last of them.
+//! no caller is forgotten, and the order of arrival and the bounds are kept. Of readers that share a node: schedules
+//! at random, in which the node goes once, with the last of them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
