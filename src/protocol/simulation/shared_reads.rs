@@ -319,7 +319,7 @@ impl World<'_> {
             node.kept = None;
             for (i, caller) in self.callers.iter_mut().enumerate() {
                 let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);
-                // One that has a node for itself notices its end by itself.
+                // A reader that has a node for itself notices its end by itself.
                 assert!(reads == told.contains(&i) || reads && told.is_empty(), "one is not told");
                 if reads {
                     caller.doing = Doing::Idle;
