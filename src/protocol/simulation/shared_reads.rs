@@ -166,7 +166,7 @@ impl World<'_> {
             }
             Doing::Waits(name) => {
                 let (client, hold) = (self.callers[i].client, self.number());
-                // Beside an open node it has its own.
+                // Where another node is open, it has its own.
                 self.rooms[client].adopt(hold, i, NOW);
                 self.callers[i].doing = Doing::Reads { node: self.shared.len(), hold };
                 self.shared.push(SharedNode { client, name, number: hold, kept: None, is_deleted: false });
