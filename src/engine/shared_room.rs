@@ -291,9 +291,13 @@ impl SharedRoom {
 
     /// Stops keeping the current node, and has no further reader share it, by a decision of the room.
     fn give_up_by(&self, decide: impl FnOnce(&mut State) -> Option<Holder>) {
-        let kept = decide(&mut self.lock());
-        if self.sticky {
-            // The watch of the node may be of no use any more.
+        let (kept, wakes) = {
+            let mut state = self.lock();
+            let had = state.room.has_node();
+            (decide(&mut state), self.sticky && had && !state.room.has_node())
+        };
+        if wakes {
+            // The watch of the node is of no use any more.
             self.wake.notify_one();
         }
         if let Some(kept) = kept {
@@ -308,16 +312,14 @@ impl SharedRoom {
 
     /// Gives the node up if it has been kept for `idle`.
     pub(super) fn give_up_idle(&self, idle: Duration) {
-        let is_idle = |state: &State| state.room.kept().is_some_and(|kept| kept.since.elapsed() >= idle);
-        if is_idle(&self.lock()) {
-            self.give_up_by(|state| is_idle(state).then(|| state.room.give_up()).flatten());
-        }
+        self.give_up_by(|state| if state.idle_left(idle).is_zero() { state.room.give_up() } else { None });
     }
 
     /// Keeps no node from here on, since the last handle goes. A grant that is on its way to a caller that has left is
     /// released after this, or was before.
     pub(super) fn close(&self) {
         self.give_up_by(|state| state.room.close());
+        self.wake.notify_one();
     }
 
     /// Records that others may want this node.

@@ -363,14 +363,15 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         let first = self.waiting.first_key_value().map(|(at, _)| *at);
         // A hold that has taken its node out has it for itself.
         let Some(state) = self.nodes.get_mut(&node) else { return Next::Delete };
-        let was_inside = state.inside.remove(&hold).is_some();
         // A hold that has left already does not take the node from the others.
+        let was_inside = state.inside.remove(&hold).is_some();
         if !was_inside || !state.inside.is_empty() {
-            if !healthy {
-                self.no_more_readers(node);
+            if was_inside && !healthy {
+                self.pass_by(node);
             }
             return Next::Stays;
         }
+        state.is_kept = false;
         if !healthy || self.current != Some(node) {
             return Next::Delete;
         }
@@ -397,7 +398,7 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
     /// stays inside. Returns the hold by which the node was kept, which must be released.
     pub(crate) fn lost(&mut self, node: u64) -> Option<H> {
         let kept = self.others_come(node);
-        self.current.take_if(|current| *current == node);
+        self.pass_by(node);
         if self.inside(node).next().is_none() {
             self.forget(node);
         }
@@ -406,6 +407,11 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
 
     fn forget(&mut self, node: u64) {
         self.nodes.remove(&node);
+        self.pass_by(node);
+    }
+
+    /// Has no further caller get the node.
+    fn pass_by(&mut self, node: u64) {
         self.current.take_if(|current| *current == node);
     }
 
@@ -452,7 +458,7 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
 
     /// Returns the hold by which the current node is kept.
     pub(crate) fn kept(&self) -> Option<&H> {
-        self.node().filter(|node| node.is_kept && node.others != Others::Perhaps)?.inside.values().next()
+        self.node().filter(|node| node.is_kept && self.is_alone())?.inside.values().next()
     }
 
     /// Returns the holds of callers.
@@ -469,17 +475,12 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         Some(current)
     }
 
-    /// Has no further reader join the node.
-    fn no_more_readers(&mut self, node: u64) {
-        if self.kind == Kind::Shared {
-            self.current.take_if(|current| *current == node);
-        }
-    }
-
     /// Records that others may want this node, or that this is no longer known. Returns the hold by which it was kept,
     /// which must be released at once.
     pub(crate) fn others_come(&mut self, node: u64) -> Option<H> {
-        self.no_more_readers(node);
+        if self.kind == Kind::Shared {
+            self.pass_by(node);
+        }
         let node = self.nodes.get_mut(&node)?;
         let is_known = std::mem::replace(&mut node.others, Others::Perhaps) == Others::Perhaps;
         // Only once: its release is under way then.
@@ -540,6 +541,23 @@ mod tests {
         assert!(!room.has_node());
         assert_eq!(room.released(7, 7, now, true), Next::Stays);
         assert_eq!(room.released(7, 8, now, true), Next::Delete);
+    }
+
+    /// A kept node that is given up goes to a caller that came in the meantime, as any other does.
+    #[test]
+    fn a_caller_that_comes_while_a_kept_node_is_given_up_has_it() {
+        let now = Moment::at(Duration::ZERO);
+        let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, HandOff { max: 2, ..HandOff::NONE }, true);
+        assert!(room.adopt(1, 1, now));
+        assert_eq!(room.released(1, 1, now, true), Next::Keep);
+        room.enter(2, 2);
+        assert_eq!((room.others_come(1), room.kept(), room.holders().count()), (Some(2), None, 0));
+        assert_eq!(room.newcomer(now, true), Newcomer::Waits);
+        room.wait(Position::new(3, false), 3, None);
+        assert_eq!(room.released(1, 2, now, true), Next::To(Position::new(3, false), 3));
+        room.enter(3, 3);
+        assert_eq!(room.holders().collect::<Vec<_>>(), [&3]);
+        assert_eq!(room.released(1, 3, now, true), Next::Delete);
     }
 
     /// A hold that was granted a node by itself is the room's, unless others have one or are about to.

@@ -319,8 +319,12 @@ impl Model {
             Event::Loses => {
                 if let Some(hold) = self.holder.take().or(self.kept) {
                     self.late_release();
-                    assert_eq!(self.room.lost(self.node), self.kept.take());
+                    let kept = self.room.lost(self.node);
+                    assert_eq!(kept, self.kept.take());
                     self.lost = Some((self.node, hold));
+                    if kept.is_some() {
+                        self.late_release();
+                    }
                 }
             }
             Event::Waits => self.now = self.now.plus(BOUNDS.time),
@@ -329,6 +333,7 @@ impl Model {
         assert!(self.kept.is_none() || self.options.sticky, "kept although no handle can use it");
         assert_eq!(self.room.has_node(), self.holder.or(self.kept).is_some());
         assert_eq!(self.room.kept().copied(), self.kept);
+        assert!(self.room.holders().eq(self.lost.iter().map(|(_, hold)| hold).chain(&self.holder)));
         // All that wait are served, by the holder or an attempt, or one is wanted.
         let is_served = self.holder.is_some() || self.attempt || self.room.wants_attempt();
         assert!(self.waiting.is_empty() || is_served, "forgotten: {:?}", self.waiting);
@@ -469,9 +474,10 @@ impl SharedModel {
 
     fn leaves(&mut self, hold: u64, healthy: bool, next: u64) {
         // Its first end is in `inside`, and any further is not.
-        let was_last = self.inside.remove(&hold) && self.inside.is_empty();
+        let was_inside = self.inside.remove(&hold);
+        let was_last = was_inside && self.inside.is_empty();
         let keeps = was_last && healthy && self.is_open && self.is_kept;
-        self.is_open &= healthy && (!was_last || keeps);
+        self.is_open &= !was_inside || healthy && (!was_last || keeps);
         match self.room.released(NODE, hold, NOW, healthy) {
             Next::Keep => {
                 assert!(keeps, "kept from another");
@@ -540,6 +546,7 @@ impl SharedModel {
                     let is_alone = self.kept.is_some() || self.inside.iter().all(|other| *other == hold);
                     assert_eq!(self.room.take_out(NODE, hold), is_alone, "beside a reader");
                     if is_alone && self.inside.contains(&hold) {
+                        self.inside.clear();
                         (self.is_open, self.is_taken) = (false, true);
                     }
                 }
@@ -557,7 +564,7 @@ impl SharedModel {
         assert!(self.deletions <= 1);
         assert_eq!(self.room.has_node(), self.is_open);
         assert_eq!(self.room.kept().copied(), self.kept);
-        let readers = if self.is_taken || self.kept.is_some() { 0 } else { self.inside.len() };
+        let readers = if self.kept.is_some() { 0 } else { self.inside.len() };
         assert_eq!(self.room.holders().count(), readers);
     }
 }
@@ -579,6 +586,6 @@ proptest! {
         for hold in model.all.clone() {
             model.leaves(hold, true, u64::MAX);
         }
-        assert!(model.inside.is_empty() || model.is_taken, "never left");
+        assert!(model.inside.is_empty(), "never left");
     }
 }
