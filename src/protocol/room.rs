@@ -543,6 +543,19 @@ mod tests {
         assert_eq!(room.released(7, 8, now, true), Next::Delete);
     }
 
+    #[test]
+    fn a_reader_that_has_left_takes_nothing_out() {
+        let now = Moment::at(Duration::ZERO);
+        let mut room = Room::<u64, (), u64>::new(Kind::Shared, HandOff::NONE, true);
+        assert!(room.adopt(1, 1, now));
+        assert_eq!(room.released(1, 1, now, true), Next::Keep);
+        room.enter(2, 2);
+        assert!(room.take_out(1, 1));
+        assert_eq!((room.kept().copied(), room.give_up()), (Some(2), Some(2)));
+        assert_eq!(room.released(1, 2, now, true), Next::Delete);
+        assert!(room.take_out(1, 1));
+    }
+
     /// A kept node that is given up goes to a caller that came in the meantime, as any other does.
     #[test]
     fn a_caller_that_comes_while_a_kept_node_is_given_up_has_it() {
