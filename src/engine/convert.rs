@@ -44,10 +44,8 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
             None => Err(not_converted(hold, NotConverted::Contended)),
         });
     }
-    if let Some(readers) = hold.path_lock().readers() {
-        // Another node that no reader may be inside: its own watch would hear of the upgrade later.
-        readers.close_any();
-    }
+    // Another node that no reader may be inside: its own watch would hear of the upgrade later.
+    hold.path_lock().close_shared_node();
     start(hold, Kind::Exclusive).await.ok()
 }
 

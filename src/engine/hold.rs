@@ -3,13 +3,13 @@
 use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::engine::held::Held;
+use crate::engine::held::{Held, Holder};
 use crate::engine::path_lock::PathLock;
-use crate::engine::shared_room::{Granted, Holder};
+use crate::engine::shared_room::Granted;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::path::{LockPath, NodePath};
 use crate::protocol::hold::LockState;
@@ -41,8 +41,7 @@ impl Hold {
         location: &'static Location<'static>,
     ) -> Self {
         // A local holder from here on, also before the caller polls its future.
-        let holder = Holder { held: Arc::clone(&held), since: Instant::now(), location };
-        path_lock.lock_holders().insert(held.number(), holder);
+        path_lock.lock_holders().insert(held.number(), Holder::new(&held, location));
         Self { path_lock, session, held, token, how: How::default(), released: false }
     }
 
@@ -86,12 +85,18 @@ impl Hold {
 
     /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
     pub(super) fn take_out(&self) -> bool {
-        let in_room = self.path_lock.room().and_then(|room| room.holder());
+        let in_room = self.path_lock.room(self.kind()).map(|room| room.holders()).unwrap_or_default();
+        let is_this = |holder: &Holder| Arc::ptr_eq(&holder.held, &self.held);
+        let number = self.held.number();
         // A local holder all the time.
-        if let Some(holder) = in_room.filter(|holder| Arc::ptr_eq(&holder.held, &self.held)) {
-            self.path_lock.lock_holders().insert(self.held.number(), holder);
+        if let Some(holder) = in_room.into_iter().find(is_this) {
+            self.path_lock.lock_holders().insert(number, holder);
         }
-        self.held.take_out()
+        let is_alone = self.held.take_out();
+        if !is_alone {
+            self.path_lock.lock_holders().remove(&number);
+        }
+        is_alone
     }
 
     /// Marks the hold as released: one transaction has exchanged its node for permits.

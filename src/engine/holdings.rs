@@ -5,9 +5,9 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::engine::held::Holder;
 use crate::engine::path_lock::{Key, PathLock};
 use crate::engine::registry::Registry;
-use crate::engine::shared_room::Holder;
 use crate::error::Holding;
 use crate::session::core::Core;
 use crate::session::supervisor::ConnectionState;

@@ -34,7 +34,6 @@ pub(crate) mod room;
 mod seat;
 pub(crate) mod self_wait;
 pub(crate) mod shared_queue;
-pub(crate) mod shared_readers;
 mod shared_room;
 pub(crate) mod slots;
 mod stop;

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use crate::contender::{Contender, Process};
 use crate::engine::first::FirstSeen;
+use crate::engine::held::Holder;
 use crate::engine::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
-use crate::engine::shared_readers::SharedReaders;
-use crate::engine::shared_room::{Holder, SharedRoom};
+use crate::engine::shared_room::SharedRoom;
 use crate::engine::slots::Slots;
 use crate::error::{
     AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose, RequestFailure,
@@ -26,7 +26,6 @@ use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting};
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
-use crate::protocol::room::HandOff;
 use crate::session::core::Core;
 use crate::session::log;
 use crate::session::nodes::NodeOwner;
@@ -129,11 +128,9 @@ pub(crate) struct PathLock {
     /// mutex's nodes.
     queue: Arc<SharedQueue>,
     slots: Arc<Slots>,
-    /// The room where attempts wait behind one node; `None` if each has its own node.
-    room: Option<Arc<SharedRoom>>,
-    /// The readers that share a node; `None` if each has its own node.
-    readers: Option<Arc<SharedReaders>>,
-    /// The holds of this path lock that are not the room's, by the numbers of their attempts, so the oldest is the first.
+    /// The rooms where attempts of a kind wait behind one node; none of a kind of which each has its own node.
+    rooms: Vec<Arc<SharedRoom>>,
+    /// The holds of this path lock that are no room's, by the numbers of their attempts, so the oldest is the first.
     holders: Mutex<BTreeMap<u64, Holder>>,
     foreign_reported: AtomicBool,
     /// Whether a call that waits for a hold of the same client is being checked, or has been logged.
@@ -215,15 +212,15 @@ impl PathLock {
         options: LockOptions,
         queue: Arc<SharedQueue>,
     ) -> Self {
-        let (recipe, hand_off, is_kept) = (options.recipe, options.hand_off, options.sticky.is_some());
-        let is_read_write = recipe == Recipe::ReadWriteLock;
-        let has_room = recipe == Recipe::Mutex || is_read_write;
-        // A read-write lock keeps the node of the readers instead.
-        let room = has_room.then(|| SharedRoom::new(hand_off, is_kept && !is_read_write, client.holders()));
-        let readers = is_read_write.then(|| {
-            // Each waiting caller gets a separate hold.
-            SharedReaders::new(SharedRoom::new(HandOff::NONE, false, client.holders()), is_kept, hand_off)
-        });
+        let room = |kind, is_kept| {
+            SharedRoom::new(kind, options.hand_off, is_kept && options.sticky.is_some(), client.holders())
+        };
+        let rooms = match options.recipe {
+            Recipe::Mutex => vec![room(Kind::Exclusive, true)],
+            // Only the node of readers is kept.
+            Recipe::ReadWriteLock => vec![room(Kind::Exclusive, false), room(Kind::Shared, true)],
+            Recipe::FairLock | Recipe::Semaphore | Recipe::LeaderLatch => Vec::new(),
+        };
         Self {
             registry,
             client,
@@ -231,8 +228,7 @@ impl PathLock {
             slots: Slots::new(options.node_limit),
             options,
             queue,
-            room,
-            readers,
+            rooms,
             holders: Mutex::default(),
             foreign_reported: AtomicBool::new(false),
             self_wait: AtomicBool::new(false),
@@ -280,14 +276,9 @@ impl PathLock {
         &self.queue
     }
 
-    /// Returns the room in which its attempts wait; `None` if each has its own node.
-    pub(super) fn room(&self) -> Option<&Arc<SharedRoom>> {
-        self.room.as_ref()
-    }
-
-    /// Returns its readers that share a node; `None` if each has its own node.
-    pub(super) fn readers(&self) -> Option<&Arc<SharedReaders>> {
-        self.readers.as_ref()
+    /// Returns the room in which its attempts of this kind wait; `None` if each has its own node.
+    pub(super) fn room(&self, kind: Kind) -> Option<&Arc<SharedRoom>> {
+        self.rooms.iter().find(|room| room.kind == kind)
     }
 
     /// Returns the slots of its attempts.
@@ -437,22 +428,26 @@ impl PathLock {
     /// Returns copies of the holders: asking one whether it holds may call foreign code, which must find the
     /// mutex free.
     pub(super) fn holders(&self) -> Vec<Holder> {
-        let in_room = self.room.as_deref().and_then(SharedRoom::holder);
-        in_room.into_iter().chain(self.lock_holders().values().cloned()).collect()
+        let mut all: Vec<_> = self.rooms.iter().flat_map(|room| room.holders()).collect();
+        all.extend(self.lock_holders().values().cloned());
+        all
     }
 
     pub(super) fn lock_holders(&self) -> MutexGuard<'_, BTreeMap<u64, Holder>> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives up a node that is kept for the next caller, if there is one.
+    /// Gives up nodes that are kept for the next caller.
     pub(super) fn give_up_kept(&self) {
-        if let Some(room) = &self.room {
-            room.give_up(None);
-            room.wake.notify_one();
+        for room in &self.rooms {
+            room.give_up();
         }
-        if let Some(readers) = &self.readers {
-            readers.close_any();
+    }
+
+    /// Has no further reader share a node with others of this client.
+    pub(super) fn close_shared_node(&self) {
+        if let Some(readers) = self.room(Kind::Shared) {
+            readers.give_up();
         }
     }
 
@@ -496,11 +491,8 @@ impl fmt::Debug for PathLock {
 impl Drop for PathLock {
     fn drop(&mut self) {
         // No handle can use a node that is kept, from here on.
-        if let Some(room) = &self.room {
+        for room in &self.rooms {
             room.close();
-        }
-        if let Some(readers) = &self.readers {
-            readers.close_any();
         }
         self.registry.forget(&(self.path.clone(), self.options.recipe));
     }

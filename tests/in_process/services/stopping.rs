@@ -88,6 +88,24 @@ async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
     within("the drain", drain).await.unwrap();
 }
 
+/// A caller that has not taken its grant, and leaves without asking for it, is waited for no longer.
+// Shows: drain
+#[tokio::test]
+async fn a_grant_that_is_dropped_during_a_drain_ends_it() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = mutex(&client);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let mut next = task::spawn(lock.lock());
+    assert_pending!(next.poll());
+    guard.release().await.unwrap();
+    assert!(next.is_woken() && lock.is_acquired_in_this_process());
+    let mut drain = task::spawn(client.drain(SOON));
+    assert_pending!(drain.poll());
+    drop(next);
+    within("the drain", drain).await.unwrap();
+}
+
 /// Without a guard it is a close.
 #[tokio::test]
 async fn an_idle_client_is_drained_without_a_write() {
