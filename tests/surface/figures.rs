@@ -7,9 +7,9 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 22_200),
-    ("lines of its engine, protocol and session", 16_035),
-    ("doc lines of the library", 11_495),
+    ("lines of the library", 21_825),
+    ("lines of its engine, protocol and session", 15_660),
+    ("doc lines of the library", 11_395),
     ("public names", 94),
     ("lines of tests", 34_800),
 ];
