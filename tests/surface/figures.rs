@@ -9,7 +9,7 @@ use super::{files_below, read, sources};
 const AT_MOST: [(&str, usize); 5] = [
     ("lines of the library", 21_825),
     ("lines of its engine, protocol and session", 15_660),
-    ("doc lines of the library", 11_395),
+    ("doc lines of the library", 11_400),
     ("public names", 94),
     ("lines of tests", 34_800),
 ];
