@@ -23,14 +23,15 @@ use crate::session::zk_session::Session;
 
 /// The node of a hold, if the client passes such nodes on in memory.
 pub(super) trait InRoom: fmt::Debug + Send + Sync {
-    /// Has a hold leave the node, by the deletion that it needs. Returns the deletion if no other has the node next.
+    /// Has a hold leave the node, by the deletion that it needs. Returns the deletion if no other has the
+    /// node next.
     fn pass_on(&self, held: &Arc<Held>, session: &Arc<Session>, deletion: Deletion) -> Option<Deletion>;
 
     /// Records that the hold with this number has ended, and its deletion, if it needs one, is on its way.
     fn over(&self, number: u64, how: Over);
 
-    /// Tells a hold that has the node by now, if it is not the one with this number, that the servers say that this
-    /// node does not exist.
+    /// Tells a hold that has the node by now, if it is not the one with this number, that the servers say
+    /// that this node does not exist.
     fn node_deleted(&self, told: u64, node: Arc<str>);
 
     /// Records that the servers say that this node does not exist, and notifies all holds that have it.
@@ -39,8 +40,8 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
     /// Returns whether that is known.
     fn is_gone(&self) -> bool;
 
-    /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if other holds share
-    /// it.
+    /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if other
+    /// holds share it.
     fn take_out(&self, hold: u64) -> bool;
 }
 
@@ -126,8 +127,8 @@ impl Held {
         })
     }
 
-    /// Has the session look after it, in the state in which it is by now. Returns `false` if the session has ended,
-    /// without a notification of its room.
+    /// Has the session look after it, in the state in which it is by now. Returns `false` if the session has
+    /// ended, without a notification of its room.
     pub(super) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
         session.look_after(&self.as_held_lock());
         // This is checked after the registration: an earlier end of the session has not notified this lock.
@@ -258,7 +259,8 @@ impl Held {
         self.state.borrow().lost()
     }
 
-    /// Returns how the lock was lost, by the lease that the caller has set, whatever that of the session says.
+    /// Returns how the lock was lost, by the lease that the caller has set, whatever that of the session
+    /// says.
     fn lease_over(self: &Arc<Self>) -> Option<LostReason> {
         let (lost, has_lease) = {
             let state = self.state.borrow();
@@ -274,8 +276,8 @@ impl Held {
         self.state.borrow().lost()
     }
 
-    /// Returns how the lock was lost if another hold of the same node has learned that the node is gone, and its task
-    /// was paused before it could tell.
+    /// Returns how the lock was lost if another hold of the same node has learned that the node is gone, and
+    /// its task was paused before it could tell.
     fn shared_node_gone(self: &Arc<Self>) -> Option<LostReason> {
         if self.room.get().is_some_and(|room| room.is_gone()) {
             self.node_deleted(self.name());

@@ -106,7 +106,8 @@ async fn try_now(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, ask: Ask) ->
     Ok(hold)
 }
 
-/// Has no reader join a node that was opened just now, if a writer waits: it has found none that it could close.
+/// Has no reader join a node that was opened just now, if a writer waits: it has found none that it could
+/// close.
 fn close_to_writers(room: &SharedRoom, writers: Option<&SharedRoom>) {
     if room.kind == Kind::Shared && writers.is_some_and(|writers| writers.is_waited_for()) {
         room.give_up();
@@ -263,8 +264,8 @@ impl Task {
         self.is_done
     }
 
-    /// Starts an attempt if one is wanted. Returns until when there is nothing to do; `None` if the lock has no
-    /// handle any more.
+    /// Starts an attempt if one is wanted. Returns until when there is nothing to do; `None` if the lock has
+    /// no handle any more.
     fn work(&mut self) -> Option<Instant> {
         let path_lock = self.path_lock.upgrade()?;
         let wanted = {
@@ -417,10 +418,10 @@ impl Task {
     }
 }
 
-/// Waits until there may be others that want this node, or until that is not known any more: the connection is
-/// interrupted, or the session ends. Another that wants a mutex is any child of the directory that comes or goes
-/// (docs/protocol.md#kept-node); another that wants the node of readers is a writer in the list that follows
-/// (docs/protocol.md#kept-read-node). Returns `false` if the node is not in a list.
+/// Waits until there may be others that want this node, or until that is not known any more: the connection
+/// is interrupted, or the session ends. Another that wants a mutex is any child of the directory that comes
+/// or goes (docs/protocol.md#kept-node); another that wants the node of readers is a writer in the list that
+/// follows (docs/protocol.md#kept-read-node). Returns `false` if the node is not in a list.
 async fn until_others(look: Look, naming: Naming, kind: Kind) -> bool {
     let Look { node, directory, session, .. } = look;
     let Some(first) = session.upgrade() else { return true };

@@ -1,6 +1,6 @@
-//! The [`Room`] of one client and mutex, or of one side of a read-write lock, shared by its callers, its holders and
-//! the [task](crate::engine::room) that works for it: behind a mutex that is held for one decision at a time. Grants
-//! are sent, and anything else happens, after it is unlocked.
+//! The [`Room`] of one client and mutex, or of one side of a read-write lock, shared by its callers, its
+//! holders and the [task](crate::engine::room) that works for it: behind a mutex that is held for one
+//! decision at a time. Grants are sent, and anything else happens, after it is unlocked.
 
 use std::fmt;
 use std::panic::Location;
@@ -68,7 +68,8 @@ pub(super) struct Look {
 struct RoomNode {
     room: Arc<SharedRoom>,
     number: u64,
-    /// Whether the servers have said that it does not exist. Not in the room, since each guard asks at each question.
+    /// Whether the servers have said that it does not exist. Not in the room, since each guard asks at each
+    /// question.
     is_gone: AtomicBool,
 }
 
@@ -170,9 +171,9 @@ impl SharedRoom {
         self.lock().room.holders().cloned().collect()
     }
 
-    /// Returns the node if it is kept, or shared and open, and the result of `otherwise` if it is not. Both happen
-    /// under the mutex under which a release decides whether a node is kept or goes to a waiting caller. A kept node
-    /// that may not be granted now is released first.
+    /// Returns the node if it is kept, or shared and open, and the result of `otherwise` if it is not. Both
+    /// happen under the mutex under which a release decides whether a node is kept or goes to a waiting
+    /// caller. A kept node that may not be granted now is released first.
     fn take_or<T>(
         &self,
         location: &'static Location<'static>,
@@ -244,8 +245,8 @@ impl SharedRoom {
         }
     }
 
-    /// Has the hold of a caller that has asked the servers share its node, or hand it over when it is released, unless
-    /// others have one, or are about to. Returns whether it does.
+    /// Has the hold of a caller that has asked the servers share its node, or hand it over when it is
+    /// released, unless others have one, or are about to. Returns whether it does.
     pub(super) fn adopt(
         self: &Arc<Self>,
         held: &Arc<Held>,
@@ -262,8 +263,8 @@ impl SharedRoom {
         is_adopted
     }
 
-    /// Has the events of a hold that was granted a node reach the room. Called under the mutex, for which an event waits
-    /// from here on. Returns `false` if it has ended already: its node may be on its way out.
+    /// Has the events of a hold that was granted a node reach the room. Called under the mutex, for which an
+    /// event waits from here on. Returns `false` if it has ended already: its node may be on its way out.
     fn enter(self: &Arc<Self>, held: &Held) -> bool {
         let (room, number) = (Arc::clone(self), held.number());
         held.enter(Arc::new(RoomNode { room, number, is_gone: AtomicBool::new(false) }));
@@ -314,8 +315,8 @@ impl SharedRoom {
         self.give_up_by(|state| if state.idle_left(idle).is_zero() { state.room.give_up() } else { None });
     }
 
-    /// Keeps no node from here on, since the last handle goes. A grant that is on its way to a caller that has left is
-    /// released after this, or was before.
+    /// Keeps no node from here on, since the last handle goes. A grant that is on its way to a caller that
+    /// has left is released after this, or was before.
     pub(super) fn close(&self) {
         self.give_up_by(|state| state.room.close());
         self.wake.notify_one();
@@ -360,8 +361,8 @@ impl SharedRoom {
         drop(over);
     }
 
-    /// Grants the node that the attempt was granted: to the first that waits, or to all if they share it. Without
-    /// anybody who waits it is released.
+    /// Grants the node that the attempt was granted: to the first that waits, or to all if they share it.
+    /// Without anybody who waits it is released.
     pub(super) fn granted(self: &Arc<Self>, granted: Granted) {
         let Some(held) = granted.held.clone() else { return };
         let (session, token) = (Arc::clone(&granted.session), granted.token);
@@ -413,7 +414,8 @@ impl State {
         self.room.kept().map_or(idle, |kept| idle.saturating_sub(kept.since.elapsed()))
     }
 
-    /// Notes an attempt that has been started. Returns it if all have left in the meantime: its drop cancels it.
+    /// Notes an attempt that has been started. Returns it if all have left in the meantime: its drop cancels
+    /// it.
     #[must_use]
     pub(super) fn begun(&mut self, attempt: UnderWay) -> Option<UnderWay> {
         self.attempt = Some(attempt);
@@ -448,8 +450,8 @@ impl InRoom for RoomNode {
                     Next::Keep => Some((held.next_number(), Location::caller())),
                     Next::Stays | Next::Delete => None,
                 };
-                // This happens under the mutex: the next caller to arrive must find it. The session is notified
-                // below.
+                // This happens under the mutex: the next caller to arrive must find it. The session is
+                // notified below.
                 let heir = heir.map(|(number, location)| {
                     let heir = held.heir(session, number);
                     state.room.enter(number, Holder::new(&heir, location));
@@ -478,8 +480,8 @@ impl InRoom for RoomNode {
                     observer::handed_over(held.lock_path(), &node, &node);
                     return None;
                 }
-                // The caller has left in this moment. Not by the drop, which would come back here once more for
-                // each that has left.
+                // The caller has left in this moment. Not by the drop, which would come back here once more
+                // for each that has left.
                 Err(Ok(mut granted)) => {
                     let heir = granted.take()?;
                     deletion = heir.take_back()?;
@@ -616,7 +618,8 @@ mod tests {
         at
     }
 
-    /// However the threads meet: one that comes while the node is released has it, and does not wait until it is given up.
+    /// However the threads meet: one that comes while the node is released has it, and does not wait until it
+    /// is given up.
     #[tokio::test]
     async fn one_that_comes_with_the_release_has_the_node() {
         let server = Server::start().unwrap();
@@ -668,8 +671,8 @@ mod tests {
         ((CancelOnDrop::new(cancel, cleanup, cleanup.number()), progress), cancelled)
     }
 
-    /// The caller has left, and the last handle with it, while the task was paused with the grant: before the room
-    /// had the node, or after it.
+    /// The caller has left, and the last handle with it, while the task was paused with the grant: before the
+    /// room had the node, or after it.
     // Shows: kept-node
     #[tokio::test]
     async fn a_node_is_kept_for_no_longer_than_there_is_a_handle() {

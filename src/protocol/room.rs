@@ -1,5 +1,6 @@
-//! The room: the callers of one client that share the nodes of a mutex, or of one side of a read-write lock. They
-//! wait in memory behind one node, and this decides who has it next, whether it is kept, and when it goes. Pure.
+//! The room: the callers of one client that share the nodes of a mutex, or of one side of a read-write lock.
+//! They wait in memory behind one node, and this decides who has it next, whether it is kept, and when it
+//! goes. Pure.
 //!
 //! ```text
 //!              granted            released, with another waiting; joined, if it is shared
@@ -13,12 +14,12 @@
 //! While anybody waits and there is no node, one attempt is under way, on behalf of all
 //! (docs/protocol.md#hand-off). A sticky room keeps a node that no caller needs (docs/protocol.md#kept-node).
 //!
-//! The node of a room for readers is shared: all waiting readers have it together, and further readers join, for as long
-//! as no writer is known to want the lock (docs/protocol.md#kept-read-node). Then the next readers wait for another
-//! node, and this one goes with the last reader inside.
+//! The node of a room for readers is shared: all waiting readers have it together, and further readers join,
+//! for as long as no writer is known to want the lock (docs/protocol.md#kept-read-node). Then the next
+//! readers wait for another node, and this one goes with the last reader inside.
 //!
-//! This is the only record of who is inside a node. A hold leaves it once, by the event that ends the hold's use of
-//! the node: its deletion, or the end of the node.
+//! This is the only record of who is inside a node. A hold leaves it once, by the event that ends the hold's
+//! use of the node: its deletion, or the end of the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -40,9 +41,9 @@ impl HandOff {
 }
 
 impl Default for HandOff {
-    /// Another process waits for some milliseconds more than it would for one holder. Hand-overs among tasks that do
-    /// nothing take some microseconds each, so that the time is the bound that counts, and the other is for a clock
-    /// that stands still.
+    /// Another process waits for some milliseconds more than it would for one holder. Hand-overs among tasks
+    /// that do nothing take some microseconds each, so that the time is the bound that counts, and the other
+    /// is for a clock that stands still.
     fn default() -> Self {
         Self { max: 1_000, time: Duration::from_millis(5) }
     }
@@ -146,8 +147,8 @@ pub(crate) struct Late<W> {
     pub(crate) before: usize,
 }
 
-/// The callers of one room, and their nodes, each by the number of the first hold by which it was held. `W` is the
-/// waiting caller, `D` its deadline, `H` a hold.
+/// The callers of one room, and their nodes, each by the number of the first hold by which it was held. `W`
+/// is the waiting caller, `D` its deadline, `H` a hold.
 #[derive(Debug)]
 pub(crate) struct Room<W, D, H> {
     /// Several have a node of the kind `Shared` at once.
@@ -190,8 +191,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         self.sticky && self.node().is_some_and(|node| node.others != Others::Perhaps)
     }
 
-    /// Handles the arrival of a caller. `healthy` is whether it may be granted the current node now. If it has the
-    /// node, it must [enter](Self::enter) it.
+    /// Handles the arrival of a caller. `healthy` is whether it may be granted the current node now. If it
+    /// has the node, it must [enter](Self::enter) it.
     pub(crate) fn newcomer(&mut self, now: Moment, healthy: bool) -> Newcomer<H> {
         let (bounds, alone) = (self.hand_off, self.is_alone());
         let node = self.current.and_then(|node| self.nodes.get_mut(&node));
@@ -278,8 +279,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         self.waiting.len().saturating_sub(1) + usize::from(self.has_node())
     }
 
-    /// Handles the grant of a node to the attempt, as the hold with this number. Returns who has it: the first that
-    /// waits, by this hold, or all that wait, the others by further holds. None if none waits.
+    /// Handles the grant of a node to the attempt, as the hold with this number. Returns who has it: the
+    /// first that waits, by this hold, or all that wait, the others by further holds. None if none waits.
     pub(crate) fn granted(&mut self, number: u64, hold: H, now: Moment) -> Vec<W> {
         self.attempt = false;
         self.open(number, hold, now);
@@ -289,8 +290,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         }
     }
 
-    /// Has a hold that was granted a node by itself share it, or hand it over when it is released. Returns `false` if
-    /// this room has a node, or is about to have one.
+    /// Has a hold that was granted a node by itself share it, or hand it over when it is released. Returns
+    /// `false` if this room has a node, or is about to have one.
     pub(crate) fn adopt(&mut self, number: u64, hold: H, now: Moment) -> bool {
         let is_free = self.current.is_none() && !self.attempt && self.waiting.is_empty();
         if is_free {
@@ -338,8 +339,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         Some((*deadline, &self.waiting.get(at)?.waiter))
     }
 
-    /// Removes those whose deadline has passed. One pass over the queue for all of them, and a timer of the task's
-    /// fires once in a millisecond at most: so does this, however many deadlines there are.
+    /// Removes those whose deadline has passed. One pass over the queue for all of them, and a timer of the
+    /// task's fires once in a millisecond at most: so does this, however many deadlines there are.
     pub(crate) fn late(&mut self, now: D) -> Vec<Late<W>> {
         let over: BTreeSet<_> =
             self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, at)| *at).collect();
@@ -354,10 +355,10 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         ranks.into_iter().filter_map(late).collect()
     }
 
-    /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy` is whether the node
-    /// may be passed on, by its lease and all that is known of it. A caller that has it next, or a hold by which it
-    /// is kept, must [enter](Self::enter) it. `Delete` is followed by [`over`](Self::over), once the deletion is on
-    /// its way.
+    /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy` is whether
+    /// the node may be passed on, by its lease and all that is known of it. A caller that has it next, or a
+    /// hold by which it is kept, must [enter](Self::enter) it. `Delete` is followed by [`over`](Self::over),
+    /// once the deletion is on its way.
     pub(crate) fn released(&mut self, node: u64, hold: u64, now: Moment, healthy: bool) -> Next<W> {
         let (bounds, alone) = (self.hand_off, self.is_alone());
         let first = self.waiting.first_key_value().map(|(at, _)| *at);
@@ -394,8 +395,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         }
     }
 
-    /// Records that a hold of this node is lost: no caller has the node next. Until the node may be deleted, the hold
-    /// stays inside. Returns the hold by which the node was kept, which must be released.
+    /// Records that a hold of this node is lost: no caller has the node next. Until the node may be deleted,
+    /// the hold stays inside. Returns the hold by which the node was kept, which must be released.
     pub(crate) fn lost(&mut self, node: u64) -> Option<H> {
         let kept = self.others_come(node);
         self.pass_by(node);
@@ -415,8 +416,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         self.current.take_if(|current| *current == node);
     }
 
-    /// Takes the node out, for a conversion of this hold, which has it for itself from here on. Returns `false` if
-    /// others share it. A hold that has left already takes nothing.
+    /// Takes the node out, for a conversion of this hold, which has it for itself from here on. Returns
+    /// `false` if others share it. A hold that has left already takes nothing.
     pub(crate) fn take_out(&mut self, node: u64, hold: u64) -> bool {
         let Some(state) = self.nodes.get(&node) else { return true };
         let (is_inside, inside) = (state.inside.contains_key(&hold), state.inside.len());
@@ -427,8 +428,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         inside == 0 || state.is_kept
     }
 
-    /// Records that the servers have said that the node does not exist. Returns all holds inside, which the caller
-    /// must notify; none if this was known. From here on none joins.
+    /// Records that the servers have said that the node does not exist. Returns all holds inside, which the
+    /// caller must notify; none if this was known. From here on none joins.
     pub(crate) fn gone(&mut self, node: u64) -> Vec<H> {
         let Some(state) = self.nodes.get_mut(&node) else { return Vec::new() };
         state.is_kept = false;
@@ -475,8 +476,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         Some(current)
     }
 
-    /// Records that others may want this node, or that this is no longer known. Returns the hold by which it was kept,
-    /// which must be released at once.
+    /// Records that others may want this node, or that this is no longer known. Returns the hold by which it
+    /// was kept, which must be released at once.
     pub(crate) fn others_come(&mut self, node: u64) -> Option<H> {
         if self.kind == Kind::Shared {
             self.pass_by(node);
@@ -492,8 +493,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         self.others_come(self.current?)
     }
 
-    /// Keeps no node from here on: no handle can use one. Returns the hold by which one was kept, which must be
-    /// released.
+    /// Keeps no node from here on: no handle can use one. Returns the hold by which one was kept, which must
+    /// be released.
     pub(crate) fn close(&mut self) -> Option<H> {
         self.sticky = false;
         self.give_up()

@@ -1,7 +1,7 @@
-//! Models of one [`Room`] among contenders of other processes. Of a mutex: every schedule of arrivals, departures,
-//! releases, losses and grants, small ones exhaustively and long ones at random. No two callers have the lock at once,
-//! no caller is forgotten, and the order of arrival and the bounds are kept. Of readers that share a node: schedules
-//! at random, in which the node goes once, with the last of them.
+//! Models of one [`Room`] among contenders of other processes. Of a mutex: every schedule of arrivals,
+//! departures, releases, losses and grants, small ones exhaustively and long ones at random. No two callers
+//! have the lock at once, no caller is forgotten, and the order of arrival and the bounds are kept. Of
+//! readers that share a node: schedules at random, in which the node goes once, with the last of them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -570,8 +570,9 @@ impl SharedModel {
 }
 
 proptest! {
-    /// A node is deleted once, after its last reader, or by a reader that has it alone; never under a reader, also if
-    /// one leaves twice. No reader joins a closed one, and all that are inside are notified of its end.
+    /// A node is deleted once, after its last reader, or by a reader that has it alone; never under a reader,
+    /// also if one leaves twice. No reader joins a closed one, and all that are inside are notified of its
+    /// end.
     // Shows: kept-read-node
     #[test]
     fn a_shared_read_node_goes_once_and_with_its_last_hold(
