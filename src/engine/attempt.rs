@@ -21,8 +21,8 @@ use crate::engine::look::{
 };
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, PathLock};
-use crate::engine::pending::Pending;
-use crate::engine::progress::ProgressSender;
+use crate::engine::pending::{Caller, Pending};
+use crate::engine::progress::{ProgressReceiver, ProgressSender};
 use crate::engine::requests::{self, UnderWay};
 use crate::engine::seat::Seat;
 use crate::engine::slots::NodeSlot;
@@ -53,14 +53,17 @@ pub(super) const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
 /// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans up.
 ///
 /// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular runtime.
-pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Pending {
+pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> (Pending<Hold>, ProgressReceiver) {
     start_as(path_lock, ask, path_lock.client().cleanup().number())
 }
 
 /// The same with this number.
-pub(super) fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64) -> Pending {
-    let (reply, granted) = oneshot::channel();
-    let (cancel, cancelled) = oneshot::channel();
+pub(super) fn start_as(
+    path_lock: &Arc<PathLock>,
+    ask: Ask,
+    number: u64,
+) -> (Pending<Hold>, ProgressReceiver) {
+    let (pending, Caller { reply, cancelled }) = Pending::new(path_lock.client(), path_lock.path(), number);
     let (progress, seen) = ProgressSender::new();
     let attempt = Attempt {
         path_lock: Arc::clone(path_lock),
@@ -72,7 +75,7 @@ pub(super) fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64) -> Pend
         slot: None,
     };
     path_lock.client().spawn(attempt.run(cancelled));
-    Pending::new(Arc::clone(path_lock), granted, seen, cancel, number)
+    (pending, seen)
 }
 
 /// Returns the state machine of an attempt in one session, and its first step.

@@ -2,9 +2,8 @@
 //! holds of it.
 
 mod ask_first;
-pub(crate) mod attempt;
+mod attempt;
 mod bond;
-mod cancel;
 pub(crate) mod contenders;
 pub(crate) mod convert;
 mod convert_requests;
@@ -28,6 +27,7 @@ pub(crate) mod pending;
 pub(crate) mod permits;
 pub(crate) mod persistent_node;
 pub(crate) mod progress;
+pub(crate) mod queued;
 pub(crate) mod read;
 pub(crate) mod registry;
 mod requests;

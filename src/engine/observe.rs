@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::Recipe;
-use crate::engine::path_lock::{Ask, Member, PathLock};
+use crate::engine::path_lock::{Ask, PathLock};
 use crate::error::{AcquireError, ErrorKind, TryLockError};
 use crate::protocol::acquire::{AcquireEvent, Standing};
 use crate::protocol::node_name::Kind;
@@ -25,10 +25,9 @@ impl Call {
         Self::begin_as(|| recipe(path_lock, kind), path_lock, ask)
     }
 
-    /// Notes a call for several locks as one. Its path is that of the first.
-    pub(crate) fn begin_multi(in_order: &[Member], ask: &mut Ask) -> Self {
-        let first = in_order.first();
-        first.map_or(Self(None), |first| Self::begin_as(|| "multi_lock", &first.path_lock, ask))
+    /// Notes a call for several locks as one, of which this is the first.
+    pub(crate) fn begin_multi(first: &PathLock, ask: &mut Ask) -> Self {
+        Self::begin_as(|| "multi_lock", first, ask)
     }
 
     fn begin_as(recipe: impl FnOnce() -> &'static str, path_lock: &PathLock, ask: &mut Ask) -> Self {
@@ -53,23 +52,6 @@ impl Call {
     ) -> Result<T, E> {
         let drained = || path_lock.client().refuses(path_lock.path());
         let result = result.and_then(|granted| drained().map_or(Ok(granted), |closed| Err(closed.into())));
-        self.told(result, holds)
-    }
-
-    /// The same for a call of several locks as one.
-    pub(crate) fn ended_multi<T, E: Reason + From<AcquireError>>(
-        self,
-        in_order: &[Member],
-        result: Result<T, E>,
-        holds: impl FnOnce(&T) -> &[Hold],
-    ) -> Result<T, E> {
-        match in_order.first() {
-            Some(first) => self.ended(&first.path_lock, result, holds),
-            None => self.told(result, holds),
-        }
-    }
-
-    fn told<T, E: Reason>(self, result: Result<T, E>, holds: impl FnOnce(&T) -> &[Hold]) -> Result<T, E> {
         let Some(life) = &self.0 else { return result };
         match &result {
             Ok(granted) => self.granted(holds(granted)),

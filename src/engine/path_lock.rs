@@ -425,7 +425,7 @@ impl PathLock {
 
     /// Returns the same of a call whose client has ended.
     pub(crate) fn ended(&self) -> AcquireError {
-        self.failed(self.client.why_ended())
+        self.client.ended(&self.path)
     }
 
     /// Returns the error of a lock that was lost before its caller had it, with no time left.

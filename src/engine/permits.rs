@@ -14,7 +14,6 @@ use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use crate::engine::attempt;
-use crate::engine::cancel::CancelOnDrop;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::limit::{
@@ -24,7 +23,8 @@ use crate::engine::lock_options::SemaphoreOptions;
 use crate::engine::look::{Subject, error_of, participants, refused_in};
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
-use crate::engine::pending::Pending;
+use crate::engine::pending::{Caller, Pending};
+use crate::engine::progress::ProgressReceiver;
 use crate::engine::requests::{answer, make_directories, meaning, new_id, to_library};
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::stop::{Stop, Stopped};
@@ -88,13 +88,12 @@ pub(crate) async fn acquire(
     };
     let most = most_at_once(path_lock, &semaphore);
     let fits = wanted <= most;
-    let (reply, granted) = oneshot::channel();
-    let (cancel, cancelled) = oneshot::channel();
     let client = path_lock.client();
     let mut numbers = client.cleanup().numbers(wanted.saturating_add(TIMES_IN_ORDER));
     let number = numbers.start;
     let in_order = numbers.end - u64::from(TIMES_IN_ORDER)..numbers.end;
     numbers.end = in_order.start;
+    let (mut acquired, Caller { reply, cancelled }) = Pending::new(client, path_lock.path(), number);
     let mut attempt = PermitsAttempt {
         path_lock: Arc::clone(path_lock),
         wanted,
@@ -119,18 +118,7 @@ pub(crate) async fn acquire(
             false => attempt.refuse(most, stop).await,
         }
     });
-    let mut cancel = CancelOnDrop::new(cancel, client.cleanup(), number);
-    let result = tokio::select! {
-        biased;
-        // An error means that the runtime of the attempt has shut down.
-        result = granted => result.ok(),
-        () = client.drained() => {
-            cancel.now();
-            None
-        }
-    };
-    cancel.disarm();
-    result.unwrap_or_else(|| Err(path_lock.ended().into()))
+    acquired.result().await
 }
 
 /// Returns about how many permits one transaction can take.
@@ -242,7 +230,7 @@ impl Drop for SentCreates {
 
 impl PermitsAttempt {
     /// Starts to queue for the semaphore's lock.
-    fn queue(&mut self, admission: Admission) -> Pending {
+    fn queue(&mut self, admission: Admission) -> Queueing {
         let budget = match self.ask.budget {
             // It queues no longer than briefly, but waits for the servers.
             Budget::Try { timeout } => match self.started.checked_add(timeout) {
@@ -275,7 +263,7 @@ impl PermitsAttempt {
         drop(self.tell(end));
     }
 
-    async fn run(mut self, mut pending: Option<Pending>, mut stop: Stop) {
+    async fn run(mut self, mut pending: Option<Queueing>, mut stop: Stop) {
         let mut deleted = 0;
         let mut since = Instant::now();
         let end = loop {
@@ -315,7 +303,7 @@ impl PermitsAttempt {
     }
 
     /// Queues once, and takes the permits at the head of the queue.
-    async fn round(&mut self, pending: Option<Pending>, stop: &mut Stop) -> End {
+    async fn round(&mut self, pending: Option<Queueing>, stop: &mut Stop) -> End {
         let pending = match (pending, self.ask.budget) {
             (Some(pending), _) => pending,
             (None, Budget::Try { .. }) => match Box::pin(self.look_before_try(stop)).await {
@@ -361,7 +349,12 @@ impl PermitsAttempt {
     /// Waits until the attempt is at the head of the queue.
     ///
     /// Returns its hold, and whether it has waited for others.
-    async fn wait_for_head(&mut self, mut pending: Pending, stop: &mut Stop) -> Result<(Hold, bool), End> {
+    async fn wait_for_head(
+        &mut self,
+        (mut pending, progress): Queueing,
+        stop: &mut Stop,
+    ) -> Result<(Hold, bool), End> {
+        let ahead = || progress.get().waiting.ahead().cloned();
         let is_try = matches!(self.ask.budget, Budget::Try { .. });
         let mut late = Box::pin(tokio::time::sleep(TRY_QUEUES_FOR));
         // The head of the queue when it was looked at last, and a look under way.
@@ -375,8 +368,8 @@ impl PermitsAttempt {
             tokio::select! {
                 biased;
                 result = pending.result() => return match result {
-                    Ok(hold) => Ok((hold, pending.has_waited())),
-                    Err(error) => Err(self.denied(error, pending.ahead())),
+                    Ok(hold) => Ok((hold, progress.get().has_waited)),
+                    Err(error) => Err(self.denied(error, ahead())),
                 },
                 stopped = stop.wait() => return Err(match stopped {
                     // It has the same deadline, and knows what was not in time.
@@ -385,7 +378,7 @@ impl PermitsAttempt {
                             self.waiting.waits_for(WaitsFor::Leases);
                             End::Stopped(Stopped::OutOfTime)
                         }
-                        Err(error) => self.denied(error, pending.ahead()),
+                        Err(error) => self.denied(error, ahead()),
                     },
                     gone @ Stopped::CallerGone(_) => End::Stopped(gone),
                 }),
@@ -393,7 +386,7 @@ impl PermitsAttempt {
                     let (path, asked) = (self.path_lock.path().user().to_owned(), self.wanted);
                     return Err(AcquireError::TooManyPermits { path, asked, limit }.into());
                 }
-                () = &mut late, if is_try && look.is_none() => match pending.ahead() {
+                () = &mut late, if is_try && look.is_none() => match ahead() {
                     Some(ahead) => {
                         known = known.or_else(|| ahead.first.as_deref().map(str::to_owned));
                         self.waiting.waits_for(WaitsFor::List);
@@ -410,7 +403,7 @@ impl PermitsAttempt {
                     };
                     // The same one as before is waiting for permits itself.
                     let is_served = head.is_some() && head != known;
-                    if let Some(ahead) = pending.ahead().filter(|_| !is_served) {
+                    if let Some(ahead) = ahead().filter(|_| !is_served) {
                         return Err(End::Denied(self.path_lock.would_block(Kind::Exclusive, ahead)));
                     }
                     self.waiting.waits_for(WaitsFor::Deletion);
@@ -825,6 +818,8 @@ async fn wait<T>(session: &Session, stop: &mut Stop, work: impl Future<Output = 
         _ = session.ended() => Err(End::Again),
     }
 }
+
+type Queueing = (Pending<Hold>, ProgressReceiver);
 
 type BoxedLook = Pin<Box<dyn Future<Output = Result<Option<String>, Error>> + Send>>;
 

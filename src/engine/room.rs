@@ -14,7 +14,7 @@ use crate::engine::attempt;
 use crate::engine::hold::Hold;
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
-use crate::engine::pending::GrantReceiver;
+use crate::engine::pending::ResultReceiver;
 use crate::engine::progress::Progress;
 use crate::engine::shared_readers::{Joined, SharedNode, SharedReaders};
 use crate::engine::shared_room::{Arrived, Granted, Look, SharedRoom, State, Tried, Waiter};
@@ -50,7 +50,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         Budget::Forever => None,
     };
     let Some(room) = readers.map(|readers| readers.room()).or_else(|| path_lock.room()) else {
-        return attempt::start(&path_lock, ask).result().await;
+        return attempt::start(&path_lock, ask).0.result().await;
     };
     let number = path_lock.client().cleanup().number();
     let at = Position::new(number, ask.admission == Admission::Again);
@@ -71,15 +71,8 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         readers.close_any();
     }
     begin(&path_lock, room, readers);
-    let told = async {
-        tokio::select! {
-            biased;
-            told = told => told.ok(),
-            () = path_lock.client().drained() => None,
-        }
-    };
-    // `None` means that the task has ended with the client, or that the client is drained.
-    match waker::contain(told).await {
+    // Without an answer the task has ended with the client, or the client is drained.
+    match waker::contain(path_lock.client().unless_drained(told)).await.and_then(Result::ok) {
         Some(Ok(mut granted)) if readers.is_some() => {
             let Some(held) = granted.take() else { return had(&path_lock, granted, None) };
             let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&granted.session));
@@ -106,7 +99,7 @@ async fn try_now(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockErro
             return Err(path_lock.would_block(Kind::Exclusive, ahead));
         }
     }
-    let hold = attempt::start(&path_lock, ask).result().await?;
+    let hold = attempt::start(&path_lock, ask).0.result().await?;
     if let Some(readers) = readers {
         share(&path_lock, readers, &hold);
     }
@@ -281,7 +274,7 @@ struct Task {
     readers: Option<Arc<SharedReaders>>,
     path_lock: Weak<PathLock>,
     /// The result of the attempt under way.
-    result: Option<GrantReceiver>,
+    result: Option<ResultReceiver<Hold>>,
     /// Ends when there may be others that want the node with this number.
     watch: Option<(u64, Watch)>,
     /// The last deadline before which it has asked who is first.
@@ -377,8 +370,8 @@ impl Task {
             self.result = None;
             self.room.attempt_over();
             let ask = Ask { call, ..Ask::new(self.kind(), Budget::Forever, location) };
-            let pending = attempt::start(&path_lock, ask);
-            let (result, cancel, progress) = pending.split();
+            let (pending, progress) = attempt::start(&path_lock, ask);
+            let (result, cancel) = pending.split();
             self.result = result;
             let cancelled = self.room.lock().begun((cancel, progress));
             drop(cancelled);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::engine::cancel::CancelOnDrop;
 use crate::engine::held::{Held, InRoom, Over};
+use crate::engine::pending::CancelOnDrop;
 use crate::engine::progress::ProgressReceiver;
 use crate::error::TryLockError;
 use crate::path::LockPath;
