@@ -2,7 +2,7 @@
 //! holds of it.
 
 mod ask_first;
-mod attempt;
+pub(crate) mod attempt;
 mod bond;
 pub(crate) mod contenders;
 pub(crate) mod convert;
@@ -13,6 +13,7 @@ pub(crate) mod group;
 pub(crate) mod held;
 pub(crate) mod hold;
 pub(crate) mod holdings;
+mod in_session;
 pub(crate) mod limit;
 mod lists;
 pub(crate) mod lock_options;
@@ -23,8 +24,9 @@ mod node_contender;
 pub(crate) mod observe;
 pub(crate) mod once;
 pub(crate) mod path_lock;
+mod patience;
 pub(crate) mod pending;
-pub(crate) mod permits;
+mod permits;
 pub(crate) mod persistent_node;
 pub(crate) mod progress;
 pub(crate) mod queued;

@@ -261,12 +261,13 @@ impl Acquisition {
     fn stopped(&self, end: Stopped) -> Why {
         match end {
             Stopped::CallerGone(ticket) => Why::CallerGone(ticket),
+            Stopped::Refused(error) => Why::Denied(error.into()),
             Stopped::OutOfTime => {
                 let mut waiting = Waiting::default();
                 waiting.waits_for(WaitsFor::List);
                 let (budget, waited) = (self.ask.budget, self.ask.budget.waited(self.started));
                 let Member { path_lock, kind } = &self.members.first;
-                Why::Denied(path_lock.out_of_time(path_lock.path(), waiting, *kind, budget, waited))
+                Why::Denied(path_lock.out_of_time(waiting, *kind, budget, waited))
             }
         }
     }
@@ -312,7 +313,7 @@ impl Acquisition {
             biased;
             end = stop.wait() => Err(match end {
                 Stopped::CallerGone(ticket) => Why::CallerGone(ticket),
-                Stopped::OutOfTime => denied,
+                Stopped::OutOfTime | Stopped::Refused(_) => denied,
             }),
             () = tokio::time::sleep(pause) => Ok(()),
         }

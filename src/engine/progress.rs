@@ -77,6 +77,11 @@ impl ProgressSender {
         progress.waiting.saw(ahead);
     }
 
+    /// Records a notification that one of those ahead has ended.
+    pub(super) fn one_is_gone(&self) {
+        self.0.lock().progress.waiting.one_is_gone();
+    }
+
     pub(super) fn set_waits_for(&self, waits_for: WaitsFor) {
         self.0.lock().progress.waiting.waits_for(waits_for);
     }

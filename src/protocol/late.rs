@@ -5,17 +5,17 @@
 //! for, and none of them decides by itself.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::path::NodePath;
 use crate::protocol::acquire::IfBusy;
 
 /// The live contenders that another must wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ahead {
     pub(crate) count: usize,
-    /// The name of the first of their nodes; `None` if it is not known.
-    pub(crate) first: Option<Arc<str>>,
+    /// The first of their nodes; `None` if it is not known.
+    pub(crate) first: Option<NodePath>,
 }
 
 impl Ahead {
