@@ -144,8 +144,9 @@ lock_methods!(
 );
 
 impl InterProcessFairLockBuilder {
-    /// Sets the maximum number of contenders that this client has; further ones are refused with
-    /// [`AcquireError::TooManyWaiters`].
+    /// Sets the maximum number of waiters that this client has; further ones are refused with
+    /// [`AcquireError::TooManyWaiters`]. The holder is not counted; a waiter that has left is, until its node is
+    /// deleted.
     ///
     /// From 1 to 15,000, by default 5,000. A directory of 17,000 nodes is more than other clients read in one
     /// reply (the limit in Java is 1 MiB). The 17,000 counts the waiters of all processes: with n of them

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::engine::group::{Group, Known};
-use crate::error::{BuildError, InvalidPath, PersistentNodeError};
-use crate::path::LockPath;
+use crate::error::{BuildError, PersistentNodeError};
+use crate::path::{InvalidPath, LockPath};
 use crate::persistent_node::{PersistentNode, PersistentNodeState};
 use crate::shown::Quoted;
 use crate::state_watch::StateWatch;

@@ -257,8 +257,8 @@ pub use election::LeadershipState;
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention, ConversionError,
-    ConversionFailure, DrainError, Error, ErrorKind, Holding, InvalidPath, LocalHolder, Lost, LostReason,
-    OnceError, OrBusy, PersistentNodeError, ReleaseError, ServerFailure, ServerFailureKind, ServerFailures,
+    ConversionFailure, DrainError, Error, ErrorKind, Holding, LocalHolder, Lost, LostReason, OnceError,
+    OrBusy, PersistentNodeError, ReleaseError, ServerFailure, ServerFailureKind, ServerFailures,
     TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
@@ -274,7 +274,7 @@ pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
 pub use once::{OnceBuilder, OnceOutcome, OnceRecord, OnceRun, once};
 pub use options::{Acl, ParentNodes, Permissions};
-pub use path::{LockPath, NodePath};
+pub use path::{InvalidPath, LockPath, NodePath};
 pub use persistent_node::{PersistentNode, PersistentNodeBuilder, PersistentNodeState};
 pub use protocol::lease::LeaseMargin;
 pub use protocol::node_name::Dialect;

@@ -6,9 +6,10 @@ use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::error::InvalidPath;
+use thiserror::Error;
+
 use crate::path_segment::{self, is_refused};
-use crate::shown::Quoted;
+use crate::shown::{Quoted, debug_as_text};
 
 /// The longest path accepted, in bytes, namespace included.
 ///
@@ -16,6 +17,53 @@ use crate::shown::Quoted;
 /// session sends all paths that it watches in one request, and `zookeeper-client` 0.11.2 cannot do that for
 /// more than 128 KiB. A path of this size leaves room for several watches.
 pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
+
+/// Error of a path, or a namespace, that ZooKeeper would refuse.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{BuildError, InterProcessMutex};
+///
+/// let error = InterProcessMutex::new(&client, "inventory/sku-42").unwrap_err();
+/// let BuildError::InvalidPath(invalid) = &error else { panic!("{error}") };
+/// assert_eq!(invalid.path(), "inventory/sku-42");
+/// assert_eq!(
+///     invalid.to_string(),
+///     "invalid path \"inventory/sku-42\": it is relative; a path starts with `/`",
+/// );
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Error)]
+#[error("invalid path {path}: {reason}", path = Quoted(.path))]
+pub struct InvalidPath {
+    path: String,
+    reason: &'static str,
+}
+
+impl InvalidPath {
+    pub(crate) fn new(path: &str, reason: &'static str) -> Self {
+        Self { path: path.to_owned(), reason }
+    }
+
+    /// Returns the path as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns `false`: the path must be changed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        false
+    }
+}
+
+debug_as_text!(InvalidPath);
 
 /// The path of a lock; [`segment`](Self::segment) makes a part of one from outside data.
 ///

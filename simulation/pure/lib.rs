@@ -9,7 +9,7 @@ mod error {
     mod lost;
     mod request;
 
-    pub use build::{BuildError, InvalidPath};
+    pub use build::BuildError;
     pub(crate) use cause::Cause;
     pub use lost::{Lost, LostReason};
     pub(crate) use request::RequestFailure;

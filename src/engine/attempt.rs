@@ -11,7 +11,6 @@
 //! cleanup.
 
 use std::ops::Range;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,9 +19,7 @@ use tokio::sync::oneshot;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::in_session::{Attempt, End, InSession, Reply, wait};
-use crate::engine::look::{
-    InTheWay, Subject, in_the_way, look_before_try, orphaned, participants, refused_in,
-};
+use crate::engine::look::{InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in};
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, PathLock};
 use crate::engine::patience::Patience;
@@ -31,7 +28,7 @@ use crate::engine::permits;
 use crate::engine::progress::{ProgressReceiver, ProgressSender};
 use crate::engine::requests;
 use crate::engine::seat::Seat;
-use crate::engine::slots::NodeSlot;
+use crate::engine::slots::{NodeSlot, Slots};
 use crate::engine::stop::Stop;
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
@@ -41,7 +38,6 @@ use crate::protocol::failure::FailureKind;
 use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, WaitsFor};
 use crate::protocol::local_queue::Notice;
-use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::session::clock;
 use crate::session::tickets::Ticket;
@@ -50,6 +46,9 @@ use crate::session::window::Slot;
 /// How long a try or an upgrade waits behind nodes that their owners may only keep: for two flights, and their
 /// attention.
 pub(super) const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
+
+/// How often a try that cannot have a node yet looks whether others are in its way.
+const TRY_LOOKS_EACH: Duration = Duration::from_millis(50);
 
 /// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans up.
 ///
@@ -138,65 +137,43 @@ impl Attempt {
             let (path, max) = (self.path_lock.path().user().to_owned(), slots.max());
             return Err(AcquireError::TooManyWaiters { path, max }.into());
         }
-        self.see_others();
-        self.progress.set_waits_for(WaitsFor::Slot);
-        observe::queued(self.ask.call, None, || Some(slots.live()));
+        self.progress.waits_for_slot(Some((Arc::clone(&slots), self.ask.kind)));
+        observe::queued(self.ask.call, None, || self.progress.ahead().map(|ahead| ahead.count));
         let slot = async {
-            if self.if_busy() == IfBusy::Fail {
+            match self.if_busy() {
+                IfBusy::Wait => slots.take().await.ok_or_else(|| self.path_lock.ended().into()),
                 // On the heap, because many attempts may be waiting for a slot.
-                return Box::pin(self.try_slot()).await;
+                IfBusy::Fail => Box::pin(self.try_take_slot(&slots)).await,
             }
-            Ok(slots.take().await)
         };
         let slot = tokio::select! {
             biased;
             slot = slot => slot?,
-            end = stop.wait() => {
-                self.see_others();
-                return Err(end.into());
-            }
+            end = stop.wait() => return Err(end.into()),
         };
-        self.slot = Some(slot.ok_or_else(|| End::from(self.path_lock.ended()))?);
+        self.progress.waits_for_slot(None);
+        self.slot = Some(slot);
         Ok(())
     }
 
-    /// Waits for a slot for a try, which does not wait for live contenders; for permits, as long as it
-    /// [would in the queue](permits::TRY_QUEUES_FOR).
-    async fn try_slot(&self) -> Result<Option<NodeSlot>, End> {
+    /// Waits for a slot as long as no live contender is in the way of a try, which waits only for the servers; of one
+    /// for permits, as long as [in the queue](permits::TRY_QUEUES_FOR).
+    async fn try_take_slot(&self, slots: &Arc<Slots>) -> Result<NodeSlot, End> {
         let (path_lock, kind) = (&self.path_lock, self.ask.kind);
-        let mut slot = pin!(path_lock.slots().take());
-        if path_lock.options().semaphore.is_none() {
+        let queues_for = path_lock.options().semaphore.as_ref().map(|_| permits::TRY_QUEUES_FOR);
+        let mut patience = Patience::new(queues_for.unwrap_or_default(), true);
+        loop {
             let session = path_lock.client().session().await;
             let session = session.map_err(|none| End::from(path_lock.failed(none)))?;
-            return match look_before_try(path_lock, &session, kind).await.ahead() {
-                Some(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
-                None => Ok(slot.await),
-            };
-        }
-        let mut patience = Patience::new(permits::TRY_QUEUES_FOR, true);
-        loop {
-            let first = participants(path_lock, None).await.map_err(AcquireError::from)?.into_iter().next();
-            let ahead = Ahead { count: path_lock.slots().live().max(1), first };
-            if patience.is_over(Some(&ahead)) {
+            let ahead = look_before_try(path_lock, &session, kind).await.ahead();
+            let is_over = patience.is_over(ahead.as_ref()) || queues_for.is_none();
+            if let Some(ahead) = ahead.filter(|_| is_over) {
                 return Err(End::Denied(path_lock.would_block(kind, ahead)));
             }
-            tokio::select! {
-                biased;
-                slot = &mut slot => return Ok(slot),
-                () = tokio::time::sleep(permits::TRY_QUEUES_FOR) => {}
+            // The slots are those of orphans, or of attempts that may contend by the next look.
+            if let Ok(slot) = tokio::time::timeout(TRY_LOOKS_EACH, slots.take()).await {
+                return slot.ok_or_else(|| path_lock.ended().into());
             }
-        }
-    }
-
-    /// Notes the live attempts of this client that have slots, if there are any, as ahead.
-    fn see_others(&self) {
-        let count = self.path_lock.slots().live();
-        // Readers are in a reader's way only while they wait themselves: for long they do not wait for servers that
-        // answer.
-        let session = self.path_lock.client().live();
-        let in_the_way = self.ask.kind == Kind::Exclusive || session.is_some_and(|live| live.is_healthy());
-        if count > 0 && in_the_way {
-            self.progress.set_ahead(Some(Ahead { count, first: None }));
         }
     }
 
@@ -213,7 +190,7 @@ impl Attempt {
         }
         while self.reply.is_some() {
             // The contenders that were ahead in an earlier session may be gone.
-            self.progress.set_ahead(None);
+            self.saw_ahead(None);
             self.progress.set_waits_for(WaitsFor::Session);
             let session = tokio::select! {
                 biased;
@@ -257,7 +234,7 @@ impl InSession<'_> {
                 AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans }) => {
                     if let Some(list) = self.acquiring.take_list() {
                         let own = orphans.names.last().map(String::as_str);
-                        self.attempt.progress.set_ahead(live_ahead(self.seat, &list, own));
+                        self.attempt.saw_ahead(live_ahead(self.seat, &list, own));
                     }
                     self.left = orphans;
                     Err(self.not_granted(path_lock.path(), why))
@@ -281,17 +258,12 @@ impl InSession<'_> {
     /// Leaves the session, which is the only way out of it: tells the caller the result, if there is one, and
     /// leaves the orphans to cleanup.
     async fn leave(mut self, end: End) {
-        let Seat { path_lock, session, .. } = self.seat;
-        if let End::Granted(mut holds) = end {
+        if let End::Granted(holds) = end {
             self.leave_all();
             // If the session has ended, the holds are lost: their drop cleans up, and the caller goes on waiting.
-            if session.end_reason().is_none() {
-                // This comes first: the caller may ask for another lock at once. The holder of a fair lock is one of its
-                // `max_waiters`.
-                let slot = self.attempt.slot.take();
-                if let Some(hold) = holds.first_mut().filter(|_| path_lock.is_fair()) {
-                    hold.keep(slot);
-                }
+            if self.seat.session.end_reason().is_none() {
+                // This comes first: the caller may ask for another lock at once.
+                self.attempt.slot = None;
                 drop(self.attempt.tell(End::Granted(holds)));
             }
             return;
@@ -387,7 +359,7 @@ impl InSession<'_> {
             AcquireRequest::List => {
                 if let Some(list) = self.acquiring.take_list() {
                     // Known also while this further look is not answered.
-                    self.attempt.progress.set_ahead(live_ahead(seat, &list, own));
+                    self.attempt.saw_ahead(live_ahead(seat, &list, own));
                 }
                 self.attempt.progress.set_waits_for(WaitsFor::List);
                 self.attempt.progress.set_node(own);
@@ -439,18 +411,18 @@ impl InSession<'_> {
                 if let (Some(ahead), true) = (&ahead, self.patience.as_mut().is_some_and(is_over)) {
                     return Err(End::Denied(path_lock.would_block(kind, ahead.clone())));
                 }
-                self.attempt.progress.set_ahead(ahead);
+                self.attempt.saw_ahead(ahead);
                 let orphaned = orphaned(path_lock, session, kind, Some((&list, own)));
                 if let Some(error) = self.wait(orphaned).await? {
                     return Err(error.into());
                 }
             }
-            None => self.attempt.progress.set_ahead(known),
+            None => self.attempt.saw_ahead(known),
         }
         self.attempt.progress.set_node(own);
         self.queues(own);
         let refused = refused_in(path_lock.path(), session, &mut self.refusals);
-        let progress = &self.attempt.progress;
+        let attempt = &*self.attempt;
         let event = async {
             tokio::select! {
                 biased;
@@ -462,7 +434,7 @@ impl InSession<'_> {
                     };
                     if gone {
                         // The list that follows shows which contenders are left.
-                        progress.one_is_gone();
+                        attempt.one_is_gone();
                     }
                     event
                 }
@@ -482,7 +454,7 @@ impl InSession<'_> {
         if why == PauseReason::NodeDeleted {
             // The next node queues at the end, behind other contenders.
             self.looked_again = false;
-            self.attempt.progress.set_ahead(None);
+            self.attempt.saw_ahead(None);
         }
         let again = self.pause(failures, why == PauseReason::ServerBusy).await?;
         Ok(if again { AcquireEvent::Retry } else { AcquireEvent::GiveUp })
@@ -492,7 +464,7 @@ impl InSession<'_> {
     /// `Outdated` if what shows that is too old.
     async fn grant(&mut self, name: &str, czxid: i64) -> Result<AcquireEvent, End> {
         let Seat { path_lock, session, number, kind } = self.seat;
-        self.attempt.progress.set_ahead(None);
+        self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
         self.attempt.progress.set_node(Some(name));
         // To be first in the queue is not enough: without a valid lease, the servers may be about to expire

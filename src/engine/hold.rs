@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 use crate::engine::held::Held;
 use crate::engine::path_lock::PathLock;
 use crate::engine::shared_room::{Granted, Holder};
-use crate::engine::slots::NodeSlot;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::path::{LockPath, NodePath};
 use crate::protocol::hold::LockState;
@@ -31,8 +30,6 @@ pub(crate) struct Hold {
     token: (i64, u64),
     how: How,
     released: bool,
-    /// The slot of its attempt, if the holder is counted with the waiters.
-    slot: Option<NodeSlot>,
 }
 
 impl Hold {
@@ -46,7 +43,7 @@ impl Hold {
         // A local holder from here on, also before the caller polls its future.
         let holder = Holder { held: Arc::clone(&held), since: Instant::now(), location };
         path_lock.lock_holders().insert(held.number(), holder);
-        Self { path_lock, session, held, token, how: How::default(), released: false, slot: None }
+        Self { path_lock, session, held, token, how: How::default(), released: false }
     }
 
     /// Notes by what it was granted.
@@ -64,7 +61,7 @@ impl Hold {
     pub(super) fn of_room(path_lock: Arc<PathLock>, mut granted: Granted) -> Option<Self> {
         let held = granted.take()?;
         let (session, token, how) = (Arc::clone(&granted.session), granted.token, granted.how);
-        Some(Self { path_lock, session, held, token, how, released: false, slot: None })
+        Some(Self { path_lock, session, held, token, how, released: false })
     }
 
     /// Returns the grant of a room; the drop of this does not release the lock.
@@ -84,11 +81,6 @@ impl Hold {
             self.path_lock.lock_holders().insert(self.held.number(), holder);
         }
         self.held.take_out()
-    }
-
-    /// Keeps the slot of its attempt until it is released.
-    pub(super) fn keep(&mut self, slot: Option<NodeSlot>) {
-        self.slot = slot;
     }
 
     /// Returns a ticket of the attempt that was granted it.
@@ -115,7 +107,7 @@ impl Hold {
         held: Arc<Held>,
         token: (i64, u64),
     ) -> Self {
-        Self { path_lock, session, held, token, how: How::default(), released: true, slot: None }
+        Self { path_lock, session, held, token, how: How::default(), released: true }
     }
 
     pub(crate) fn path_lock(&self) -> &Arc<PathLock> {
@@ -230,7 +222,7 @@ impl Hold {
         }
         let holder = self.path_lock.lock_holders().remove(&self.held.number());
         // Outside of the mutex.
-        drop((holder, self.slot.take()));
+        drop(holder);
         self.held.release(done);
         self.path_lock.client().holders_changed();
     }

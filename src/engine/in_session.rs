@@ -20,6 +20,7 @@ use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::path::LockPath;
 use crate::protocol::acquire::{AcquireStep, Acquiring, IfBusy, NoGrant, Orphans, OwnPredecessor};
 use crate::protocol::failure::{FailureKind, Refusal};
+use crate::protocol::late::Ahead;
 use crate::protocol::moment::Moment;
 use crate::protocol::permits::lease_beginning;
 use crate::session::cleanup::{Item, Orphan};
@@ -130,6 +131,20 @@ impl Attempt {
             reply.send(answer);
         }
         ticket
+    }
+
+    /// Records the live contenders ahead by the last list, `None` if that may have changed: for the caller,
+    /// and for attempts that wait for a slot.
+    pub(super) fn saw_ahead(&self, ahead: Option<Ahead>) {
+        if let Some(slot) = &self.slot {
+            slot.set_waits(ahead.is_some());
+        }
+        self.progress.set_ahead(ahead);
+    }
+
+    /// Records a notification that one of them has ended. The list that follows shows which are left.
+    pub(super) fn one_is_gone(&self) {
+        self.saw_ahead(self.progress.ahead().and_then(Ahead::without_one));
     }
 
     /// Returns the error at the deadline.

@@ -143,7 +143,7 @@ struct Acquisition {
     started: Instant,
     /// The deadline; of a try, when it stops waiting for the servers.
     ends: Option<Instant>,
-    /// How many members have been tried before: those may have places that are in cleanup.
+    /// How many members have been tried before: those may have slots until their nodes are deleted.
     tried: usize,
     deletions: Deletions,
 }

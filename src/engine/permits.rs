@@ -274,14 +274,14 @@ impl<'a> InSession<'a> {
         }
         self.queues(None);
         head.waited = true;
-        let (lock, progress) = (path_lock.path().child(&head.lock), &self.attempt.progress);
+        let (lock, attempt) = (path_lock.path().child(&head.lock), &*self.attempt);
         let refused = refused_in(&semaphore.leases, session, &mut self.refusals);
         let change = async {
             tokio::select! {
                 biased;
                 event = changed(leases) => {
                     // The look that follows shows which are left.
-                    progress.one_is_gone();
+                    attempt.one_is_gone();
                     meaning(session, event).into()
                 }
                 event = changed(limit) => meaning(session, event).into(),
@@ -297,7 +297,7 @@ impl<'a> InSession<'a> {
     fn saw(&self, semaphore: &SemaphoreOptions, seen: &Seen) {
         let is_busy = free(seen.limit(semaphore.permits), seen.leases.len()) < self.attempt.wanted();
         let ahead = is_busy.then(|| live_leases(self.seat.session, semaphore, seen)).flatten();
-        self.attempt.progress.set_ahead(ahead);
+        self.attempt.saw_ahead(ahead);
     }
 
     /// Grants the permits. The lock node is gone.
@@ -319,7 +319,7 @@ impl<'a> InSession<'a> {
         };
         let holds = names.into_iter().zip(self.attempt.numbers.clone()).map(hold).collect();
         (self.left, self.leases) = (Orphans::default(), Orphans::default());
-        self.attempt.progress.set_ahead(None);
+        self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
         // As every lock (docs/protocol.md#suspended).
         self.wait(session.lease().until_valid()).await?;

@@ -225,8 +225,8 @@ pub enum AcquireError {
     /// ([`max_waiters`](crate::InterProcessFairLockBuilder::max_waiters)): each has a node, and a directory
     /// that is too large cannot be listed.
     #[error(
-        "the fair lock {path} has {max} nodes of this client already, the limit (`max_waiters`): waiters, or \
-         nodes still being deleted",
+        "the fair lock {path} has {max} waiters of this client already, the limit (`max_waiters`), or nodes of \
+         theirs that are still being deleted",
         path = Quoted(path)
     )]
     #[non_exhaustive]

@@ -2,52 +2,8 @@
 
 use thiserror::Error;
 
+use crate::path::InvalidPath;
 use crate::shown::{Quoted, debug_as_text};
-
-/// Error of a path, or a namespace, that ZooKeeper would refuse.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{BuildError, InterProcessMutex};
-///
-/// let error = InterProcessMutex::new(&client, "inventory/sku-42").unwrap_err();
-/// let BuildError::InvalidPath(invalid) = &error else { panic!("{error}") };
-/// assert_eq!(invalid.path(), "inventory/sku-42");
-/// assert_eq!(
-///     invalid.to_string(),
-///     "invalid path \"inventory/sku-42\": it is relative; a path starts with `/`",
-/// );
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, PartialEq, Eq, Error)]
-#[error("invalid path {path}: {reason}", path = Quoted(.path))]
-pub struct InvalidPath {
-    path: String,
-    reason: &'static str,
-}
-
-impl InvalidPath {
-    pub(crate) fn new(path: &str, reason: &'static str) -> Self {
-        Self { path: path.to_owned(), reason }
-    }
-
-    /// Returns the path as it was given.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// Returns `false`: the path must be changed.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        false
-    }
-}
 
 /// Error of a constructor or of `build`: why a lock could not be made.
 ///
@@ -198,7 +154,6 @@ impl BuildError {
     }
 }
 
-debug_as_text!(InvalidPath);
 debug_as_text!(BuildError {
     InvalidPath,
     InvalidOption,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::build::InvalidPath;
 use super::cause::Cause;
+use crate::path::InvalidPath;
 use crate::shown::{Quoted, Short, debug_as_text};
 
 /// Why one server gave no session; part of [`ServerFailures`].

@@ -27,7 +27,7 @@ mod transaction;
 
 pub use acquire::{AcquireError, Contention, LocalHolder, TryLockError};
 pub use atomic::AtomicLongError;
-pub use build::{BuildError, InvalidPath};
+pub use build::BuildError;
 pub(crate) use cause::Cause;
 pub use connect::{ConnectError, ServerFailure, ServerFailureKind, ServerFailures};
 pub use convert::{ConversionError, ConversionFailure};

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::{
     AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, Contention, ConversionError,
-    ConversionFailure, ErrorKind, InvalidPath, Lost, LostReason, OnceError, OrBusy, PersistentNodeError,
-    Purpose, ReleaseError, RequestFailure, ServerFailures, TransactionError, TryLockError,
+    ConversionFailure, ErrorKind, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, Purpose,
+    ReleaseError, RequestFailure, ServerFailures, TransactionError, TryLockError,
 };
-use crate::path::NodePath;
+use crate::path::{InvalidPath, NodePath};
 
 const SOON: Duration = Duration::from_secs(20);
 

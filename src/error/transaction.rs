@@ -3,10 +3,10 @@
 
 use thiserror::Error;
 
-use super::build::InvalidPath;
 use super::cause::Cause;
 use super::lost::Lost;
 use super::request::{Error, ErrorKind};
+use crate::path::InvalidPath;
 use crate::shown::{Quoted, debug_as_text};
 
 /// Error of [`Transaction::commit`](crate::Transaction::commit), and of a read for one

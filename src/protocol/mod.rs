@@ -7,6 +7,9 @@ pub(crate) mod counter;
 #[cfg(test)]
 mod counter_model;
 pub(crate) mod failure;
+mod frontier;
+#[cfg(test)]
+mod frontier_model;
 pub(crate) mod hold;
 #[cfg(feature = "metrics")]
 pub(crate) mod labels;
@@ -15,7 +18,9 @@ pub(crate) mod lease;
 pub(crate) mod local_queue;
 pub(crate) mod moment;
 pub(crate) mod node_name;
+mod notice;
 pub(crate) mod once;
+mod own_nodes;
 pub(crate) mod permits;
 #[cfg(test)]
 mod permits_model;

@@ -30,23 +30,16 @@
 //!    deleted the holder's node while the heir's existed. In every case of doubt the notice is to list the
 //!    directory.
 
-mod frontier;
-#[cfg(test)]
-mod frontier_model;
-mod nodes;
-mod notice;
-
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::protocol::frontier::Frontier;
+pub(crate) use crate::protocol::frontier::Numbered;
 use crate::protocol::node_name::Kind;
-
-use self::frontier::Frontier;
-pub(crate) use self::frontier::Numbered;
-use self::nodes::LocalNodes;
-pub(crate) use self::nodes::{Gone, Neighbour};
-pub(crate) use self::notice::{Notice, Told};
+pub(crate) use crate::protocol::notice::{Notice, Told};
+use crate::protocol::own_nodes::LocalNodes;
+pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour};
 
 /// The attempts of one client on one path; see the [module](self). `W` wakes an attempt with a [`Notice`],
 /// and `L` receives a list.

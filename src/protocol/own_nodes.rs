@@ -1,4 +1,4 @@
-//! The nodes of a [`LocalQueue`](super::LocalQueue)'s session: which one waits in memory for which other, and
+//! The nodes of a [`LocalQueue`](super::local_queue::LocalQueue)'s session: which one waits in memory for which other, and
 //! what happens to the waiting ones when a node is gone (docs/protocol.md#waiting-in-memory).
 //!
 //! So thousands of waiters of one lock in one process cost the servers no watches and no lists. The

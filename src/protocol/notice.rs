@@ -1,4 +1,4 @@
-//! The notices of a [`LocalQueue`](super::LocalQueue) to its attempts.
+//! The notices of a [`LocalQueue`](super::local_queue::LocalQueue) to its attempts.
 
 /// A notice to an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]

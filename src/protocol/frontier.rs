@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::nodes::Gone;
+use super::own_nodes::Gone;
 use crate::protocol::node_name::Kind;
 
 /// How many grants in a row need not have waited until the next node is expected to be first.

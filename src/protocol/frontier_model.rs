@@ -12,7 +12,7 @@ use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 
 use super::frontier::{Frontier, Numbered};
-use super::nodes::Gone;
+use super::own_nodes::Gone;
 use crate::protocol::node_name::Kind;
 
 /// A defect in the rule, to show that the model finds it.
