@@ -10,11 +10,10 @@ use crate::blocking::block_on;
 use crate::engine::holdings;
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::{Key, PathLock};
-use crate::engine::persistent_node::Turns;
+use crate::engine::persistent_node::PathTurns;
 use crate::engine::registry::Registry;
 use crate::engine::revoke;
-use crate::error::{BuildError, ConnectError, DrainError, Error, ReleaseError};
-use crate::hold_watch::HoldWatch;
+use crate::error::{BuildError, ConnectError, Error, Holding, ReleaseError};
 use crate::options::Acl;
 use crate::path::NodePath;
 use crate::protocol::lease::LeaseMargin;
@@ -72,7 +71,7 @@ use crate::tls::TlsOptions;
 pub struct Client {
     pub(crate) core: Arc<Core>,
     path_locks: Arc<Registry<Key, PathLock>>,
-    nodes: Arc<Turns>,
+    nodes: Arc<PathTurns>,
 }
 
 impl fmt::Debug for Client {
@@ -173,7 +172,7 @@ impl Client {
     }
 
     /// Returns whose turn it is to have a node at a path.
-    pub(crate) fn nodes(&self) -> &Arc<Turns> {
+    pub(crate) fn nodes(&self) -> &Arc<PathTurns> {
         &self.nodes
     }
 
@@ -474,7 +473,7 @@ impl Client {
     /// the client is [closed](Self::close). A latch leaves its election, as by
     /// [`LeaderLatch::close`](crate::LeaderLatch::close); the work of a
     /// [`LeaderSelector`](crate::LeaderSelector) is waited for like a guard. Nodes that a client
-    /// [keeps](crate::InterProcessMutexBuilder::sticky) without a guard are given up at once. All other nodes
+    /// [keeps](crate::RecipeBuilder::sticky) without a guard are given up at once. All other nodes
     /// of this client are deleted with its session.
     ///
     /// If guards are left after `timeout`, the client is closed all the same: their locks are lost, and the error
@@ -485,7 +484,8 @@ impl Client {
     /// closed in that time expires.
     ///
     /// # Errors
-    /// See [`DrainError`]. The client is closed in any case.
+    /// [`ReleaseError::StillHeld`] if guards were left, and [`ReleaseError::SessionNotClosed`] if no server
+    /// confirmed the end of the session. The client is closed in any case.
     ///
     /// # Cancel safety
     /// If the future is dropped, no lock is acquired any more, but the client is not closed: call
@@ -522,7 +522,7 @@ impl Client {
     /// ```
     #[doc(alias = "shutdown")]
     #[doc(alias = "graceful shutdown")]
-    pub async fn drain(&self, timeout: Duration) -> Result<(), DrainError> {
+    pub async fn drain(&self, timeout: Duration) -> Result<(), ReleaseError> {
         let started = Instant::now();
         let mut held = holdings::drain(&self.core, &self.path_locks, timeout).await;
         if held.is_empty() {
@@ -535,13 +535,18 @@ impl Client {
             held = holdings::drain(&self.core, &self.path_locks, left).await;
         }
         match (self.core.close().await, held.is_empty()) {
-            (Ok(()), true) => Ok(()),
-            (Err(error), true) => Err(DrainError::NotClosed(error)),
-            (closed, false) => Err(DrainError::StillHeld { timeout, held, source: closed.err() }),
+            (closed, true) => closed,
+            (closed, false) => {
+                let source = closed.err().map(|error| Arc::new(error) as _);
+                Err(ReleaseError::StillHeld { timeout, held, source })
+            }
         }
     }
 
-    /// Returns a watch of the locks that guards of this client hold: for tests, and for a page that shows them.
+    /// Returns the locks that guards of this client hold now, in the order of the paths.
+    ///
+    /// A service can show them on a page. They are of all recipes, permits included, and not of other
+    /// processes. A lock whose lease has ended is not among them.
     ///
     /// # Examples
     /// ```
@@ -549,23 +554,90 @@ impl Client {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessMutex;
-    ///
-    /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
-    /// let job = tokio::spawn(async move {
-    ///     let guard = mutex.lock().await?;
-    ///     guard.lost().await; // the work
-    ///     Ok::<_, zookeeper_recipes::AcquireError>(())
-    /// });
-    /// client.watch_holds().held("/jobs/nightly").await.ok_or("closed")?;
-    /// client.close().await?; // the lock is certainly held here
-    /// job.await??;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// for holding in client.holdings() {
+    ///     println!("{holding}");
+    /// }
+    /// guard.release().await?;
+    /// assert!(client.holdings().is_empty());
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn watch_holds(&self) -> HoldWatch {
-        HoldWatch::new(Arc::clone(&self.core), Arc::clone(&self.path_locks))
+    pub fn holdings(&self) -> Vec<Holding> {
+        holdings::holdings(&self.path_locks)
+    }
+
+    /// Waits until a guard of this client holds the lock at `path`; returns at once if one does.
+    ///
+    /// It is for tests: before one lets a session expire, or stops the server or the service, it needs to know
+    /// that the lock is held, and the guard is deep in the service. It sees the current holds and keeps no
+    /// history, so a lock that is acquired and released at once may have been held without being seen.
+    ///
+    /// It does not return before the call that acquires the lock has returned its guard: a session that
+    /// expires before that is not a loss, since the call goes on in the next one.
+    ///
+    /// If there are several holds at the path, it returns one of them; `None` if the client is closed first.
+    ///
+    /// # Cancel safety
+    /// It only waits.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use zookeeper_recipes::{Client, InterProcessMutex, LostReason};
+    ///
+    /// let server = zookeeper_test_server::Server::start()?;
+    /// let client = Client::connect(&server.connect_string()).await?;
+    ///
+    /// // The service under test.
+    /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let service = tokio::spawn(async move {
+    ///     let guard = mutex.lock().await?;
+    ///     let lost = guard.while_held(std::future::pending::<()>()).await.unwrap_err();
+    ///     Ok::<_, zookeeper_recipes::AcquireError>(lost.reason())
+    /// });
+    ///
+    /// client.wait_until_held("/jobs/nightly").await.ok_or("closed")?; // now it is in the middle of its work
+    /// server.expire_session(client.session_id().ok_or("no session")?);
+    /// assert_eq!(service.await??, LostReason::SessionExpired);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait_until_held(&self, path: impl AsRef<str>) -> Option<Holding> {
+        holdings::held(&self.core, &self.path_locks, path.as_ref()).await
+    }
+
+    /// Waits until no guard of this client holds the lock at `path`: released, dropped or lost. Returns at
+    /// once if none does.
+    ///
+    /// The node of a guard that was dropped may still be there: [`flush`](Self::flush) waits for its
+    /// deletion.
+    ///
+    /// # Cancel safety
+    /// It only waits.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let guard = mutex.lock().await?;
+    /// let work = tokio::spawn(async move {
+    ///     // ..
+    ///     guard.release().await
+    /// });
+    /// client.wait_until_released("/jobs/nightly").await;
+    /// assert!(!mutex.is_acquired_in_this_process());
+    /// # work.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait_until_released(&self, path: impl AsRef<str>) {
+        holdings::released(&self.core, &self.path_locks, Some(path.as_ref()), || {}).await;
     }
 
     /// Connects like [`connect`](Self::connect), and blocks the thread until that is done.
@@ -609,7 +681,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`drain`](Self::drain).
-    pub fn blocking_drain(&self, timeout: Duration) -> Result<(), DrainError> {
+    pub fn blocking_drain(&self, timeout: Duration) -> Result<(), ReleaseError> {
         block_on(self.drain(timeout))
     }
 
@@ -804,7 +876,7 @@ impl ClientBuilder {
     /// [`Identity`](crate::Identity). It is for people: clients may share a name. It has at most 100 bytes,
     /// without control characters; [`connect`](Self::connect) refuses another with
     /// [`ConnectError::InvalidName`](crate::ConnectError::InvalidName). A lock with its own
-    /// [`data`](crate::InterProcessMutexBuilder::data) does not show it.
+    /// [`data`](crate::RecipeBuilder::data) does not show it.
     ///
     /// # Examples
     /// ```
@@ -884,7 +956,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`connect`](Self::connect) returns [`ConnectError::InvalidTls`] if the options cannot be used. If a
-    /// handshake fails, its [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailureKind):
+    /// handshake fails, its [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailure):
     /// its certificate is of an unknown CA or for another host, or it requires a different client
     /// certificate.
     ///

@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::builder::lock_builder;
+use crate::builder::{RecipeBuilder, lock_constructors};
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::Recipe;
 use crate::engine::observe::Call;
@@ -23,7 +23,7 @@ use crate::protocol::node_name::Kind;
 ///
 /// - **Every waiter is in the queue at the servers**, whereas those of a mutex share one node of their
 ///   client. So the order is that of arrival, whichever the process, and [`participants`](Self::participants)
-///   returns all waiters. More than [`max_waiters`](InterProcessFairLockBuilder::max_waiters) of one client
+///   returns all waiters. More than [`max_waiters`](RecipeBuilder::max_waiters) of one client
 ///   are refused.
 /// - **A place in the queue is a value**: [`enqueue`](Self::enqueue) returns a [`QueuedLock`], which knows
 ///   its [`position`](QueuedLock::position) and can be awaited later.
@@ -61,15 +61,7 @@ pub struct InterProcessFairLock {
     path_lock: Arc<PathLock>,
 }
 
-lock_builder! {
-    /// Builder of an [`InterProcessFairLock`].
-    ///
-    /// All handles of one client for one path and recipe share its options: the first handle decides, and
-    /// what a later one leaves unset it takes over.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
+lock_constructors! {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -89,7 +81,7 @@ lock_builder! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessFairLockBuilder, InterProcessFairLock, Recipe::FairLock, "fair lock", "/tickets/hall-1"
+    InterProcessFairLock, Recipe::FairLock, "fair lock", "/tickets/hall-1"
 }
 
 impl InterProcessFairLock {
@@ -143,7 +135,7 @@ lock_methods!(
     r#"InterProcessFairLock::new(&client, "/tickets/hall-1")?"#
 );
 
-impl InterProcessFairLockBuilder {
+impl RecipeBuilder<InterProcessFairLock> {
     /// Sets the maximum number of waiters that this client has; further ones are refused with
     /// [`AcquireError::TooManyWaiters`]. The holder is not counted; a waiter that has left is, until its node is
     /// deleted.

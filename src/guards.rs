@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use self::sealed::Inside;
 use crate::engine::multi::BoxedFuture;
-use crate::error::{Lost, ReleaseError, TransactionError};
+use crate::error::{Lost, ReleaseError};
 use crate::guard_set::Shares;
 use crate::protocol::hold::LockState;
-use crate::transaction::{NodeData, Transaction};
+use crate::transaction::{DataRead, Transaction};
 
 /// A guard of any kind, for code that does not depend on the kind: of a lock
 /// ([`LockGuard`](crate::LockGuard)), of several ([`MultiLockGuard`](crate::MultiLockGuard)), or of permits
@@ -67,7 +67,7 @@ use crate::transaction::{NodeData, Transaction};
 /// # }
 /// ```
 #[must_use = "dropping the guard releases the lock at once: bind it to `_guard`, not to `_`"]
-pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
+pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
     /// Returns the state: of several locks or permits, the worst one.
     fn state(&self) -> LockState {
         self.shares(Inside(())).state()
@@ -155,10 +155,7 @@ pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// It only reads.
-    fn get_data<'a>(
-        &'a self,
-        path: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, TransactionError>> + Send + 'a>> {
+    fn get_data<'a>(&'a self, path: &'a str) -> Pin<Box<dyn Future<Output = DataRead> + Send + 'a>> {
         Box::pin(self.shares(Inside(())).get_data(path))
     }
 
@@ -185,7 +182,7 @@ pub(crate) mod sealed {
 
     /// Implemented by the guards of this crate.
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Sealed {
+    pub trait IsGuard {
         #[doc(hidden)]
         fn shares(&self, inside: Inside) -> Shares<'_>;
 
@@ -200,7 +197,7 @@ pub(crate) mod sealed {
     pub struct Inside(pub(crate) ());
 }
 
-impl<G: Guard + ?Sized> sealed::Sealed for Box<G> {
+impl<G: Guard + ?Sized> sealed::IsGuard for Box<G> {
     fn shares(&self, inside: Inside) -> Shares<'_> {
         (**self).shares(inside)
     }
@@ -563,9 +560,9 @@ macro_rules! guard_methods {
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
             #[doc = concat!("# let guard = zookeeper_recipes::", $make, ";")]
             /// # server.create("/config/rates", b"old")?;
-            /// let rates = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
-            /// if rates.data == b"old" {
-            ///     guard.transaction().set_data("/config/rates", b"new", rates.version).commit().await?;
+            /// let (rates, version) = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
+            /// if rates == b"old" {
+            ///     guard.transaction().set_data("/config/rates", b"new", version).commit().await?;
             /// }
             /// assert!(guard.get_data("/config/none").await?.is_none());
             /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
@@ -576,7 +573,7 @@ macro_rules! guard_methods {
             pub async fn get_data(
                 &self,
                 path: impl AsRef<str>,
-            ) -> Result<Option<crate::NodeData>, crate::TransactionError> {
+            ) -> Result<Option<(Vec<u8>, i32)>, crate::TransactionError> {
                 self.shares().get_data(path.as_ref()).await
             }
 
@@ -677,7 +674,7 @@ macro_rules! guard_methods {
             }
         }
 
-        impl $(<$mode: $bound>)? $crate::guards::sealed::Sealed for $guard $(<$mode>)? {
+        impl $(<$mode: $bound>)? $crate::guards::sealed::IsGuard for $guard $(<$mode>)? {
             fn shares(&self, _: $crate::guards::sealed::Inside) -> $crate::guard_set::Shares<'_> {
                 Self::shares(self)
             }

@@ -112,7 +112,7 @@ use crate::session::core::Core;
 /// # }
 /// ```
 #[async_trait]
-pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
+pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// Acquires the lock, waiting at most for `timeout`.
     ///
     /// # Errors
@@ -276,7 +276,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
 macro_rules! pointers {
     ($($pointer:ty),+) => {
         $(
-            impl<T: InterProcessLock + ?Sized> sealed::Sealed for $pointer {
+            impl<T: InterProcessLock + ?Sized> sealed::IsLock for $pointer {
                 fn member(&self, inside: Inside) -> sealed::OneLock<'_> {
                     (**self).member(inside)
                 }
@@ -298,7 +298,7 @@ pub(crate) mod sealed {
 
     /// Implemented by the locks of this crate.
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Sealed {
+    pub trait IsLock {
         #[doc(hidden)]
         fn member(&self, inside: Inside) -> OneLock<'_>;
     }
@@ -498,7 +498,8 @@ macro_rules! acquire_methods {
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
             #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
             /// use std::time::Duration;
-            /// use zookeeper_recipes::{Acquired, Busy, OrBusy};
+            /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+            /// use zookeeper_recipes::OrBusy;
             ///
             #[doc = concat!("match ", $name, ".acquire(Duration::from_millis(200)).await.or_busy()? {")]
             ///     Acquired(guard) => guard.release().await?, // after the work
@@ -629,7 +630,8 @@ macro_rules! acquire_methods {
             /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
             #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
             /// use std::time::Duration;
-            /// use zookeeper_recipes::{Acquired, Busy, OrBusy};
+            /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+            /// use zookeeper_recipes::OrBusy;
             ///
             #[doc = concat!("match ", $name, ".blocking_acquire(Duration::from_millis(200)).or_busy()? {")]
             ///     Acquired(guard) => guard.blocking_release()?, // after the work
@@ -875,7 +877,7 @@ macro_rules! lock_methods {
 
         $crate::lock::queue_methods!($lock, $make, "lock.lock().await?");
 
-        impl $crate::lock::sealed::Sealed for $lock {
+        impl $crate::lock::sealed::IsLock for $lock {
             fn member(&self, _: $crate::guards::sealed::Inside) -> $crate::lock::sealed::OneLock<'_> {
                 $crate::lock::sealed::OneLock { path_lock: &self.path_lock, kind: $kind }
             }
@@ -938,7 +940,7 @@ macro_rules! queue_methods {
             /// before the first writer.
             ///
             /// They are those that are first in the queue. The first may be about to be granted the lock, and
-            /// a node that a client [keeps](crate::InterProcessMutexBuilder::sticky) is first while none of
+            /// a node that a client [keeps](crate::RecipeBuilder::sticky) is first while none of
             /// its tasks holds the lock. Only these nodes are read; otherwise it is [`queue`](Self::queue).
             ///
             /// # Errors
@@ -983,7 +985,7 @@ macro_rules! queue_methods {
             /// Returns how many contenders of all processes hold the lock or wait for it.
             ///
             /// It is one list. The tasks of a client share one node, and count as one
-            /// ([`hand_off`](crate::InterProcessMutexBuilder::hand_off)); those of a fair lock count each.
+            /// ([`hand_off`](crate::RecipeBuilder::hand_off)); those of a fair lock count each.
             ///
             /// # Errors
             /// See [`queue`](Self::queue).

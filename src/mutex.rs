@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::builder::lock_builder;
+use crate::builder::{RecipeBuilder, lock_constructors};
 use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
 use crate::guard::LockGuard;
@@ -18,13 +18,13 @@ use crate::protocol::room::HandOff;
 /// node below the path, the lowest number holds the lock, and a client that waits watches the one node before
 /// its own. Acquiring a free lock takes 2 requests, a create and a list, or 1 after three free grants in a
 /// row. Its release takes 1 and wakes one waiter. Java processes (Curator) contend on the same path; Python
-/// processes (kazoo) do with that [dialect](InterProcessMutexBuilder::dialect). Go processes (go-zookeeper)
+/// processes (kazoo) do with that [dialect](RecipeBuilder::dialect). Go processes (go-zookeeper)
 /// use the same node names, but no test runs them.
 ///
 /// The value is a handle: it is cheap to clone, and does no I/O until it is used. All handles of one client
 /// for one path share one node in the queue at the servers, whatever the number of tasks that wait: the tasks wait in
 /// memory, are served in order, and hand the lock over to each other, up to the bounds of
-/// [`hand_off`](InterProcessMutexBuilder::hand_off). [`InterProcessFairLock`](crate::InterProcessFairLock) has a node
+/// [`hand_off`](RecipeBuilder::hand_off). [`InterProcessFairLock`](crate::InterProcessFairLock) has a node
 /// for each waiter, and keeps the order across processes.
 ///
 /// Leader election works in the same way: a [`LeaderSelector`](crate::LeaderSelector) is a participant that
@@ -43,7 +43,8 @@ use crate::protocol::room::HandOff;
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acquired, InterProcessMutex, OrBusy};
+/// use zookeeper_recipes::Acquisition::Acquired;
+/// use zookeeper_recipes::{InterProcessMutex, OrBusy};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 ///
@@ -58,7 +59,7 @@ use crate::protocol::room::HandOff;
 /// ```
 ///
 /// A lock for each key: handles are cheap, so make one for each request. A client caches state for each path
-/// (options, a [kept](InterProcessMutexBuilder::sticky) node, whether the next grant needs a list), and drops
+/// (options, a [kept](RecipeBuilder::sticky) node, whether the next grant needs a list), and drops
 /// it with the last handle or guard. If you use a path repeatedly, keep its handle.
 ///
 /// ```
@@ -83,15 +84,7 @@ pub struct InterProcessMutex {
     path_lock: Arc<PathLock>,
 }
 
-lock_builder! {
-    /// Builder of an [`InterProcessMutex`].
-    ///
-    /// All handles of one client for one path and recipe share its options: the first handle decides, and a
-    /// later one inherits the options that it leaves unset.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
+lock_constructors! {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -113,7 +106,7 @@ lock_builder! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessMutexBuilder, InterProcessMutex, Recipe::Mutex, "mutex", "/inventory/sku-42"
+    InterProcessMutex, Recipe::Mutex, "mutex", "/inventory/sku-42"
 }
 
 lock_methods!(
@@ -123,7 +116,7 @@ lock_methods!(
     r#"InterProcessMutex::new(&client, "/inventory/sku-42")?"#
 );
 
-impl InterProcessMutexBuilder {
+impl RecipeBuilder<InterProcessMutex> {
     /// Sets the maximum number of tasks of this client that have the lock in a row, and the maximum time,
     /// before another process has its turn; by default 1,000 tasks and 5 ms.
     ///

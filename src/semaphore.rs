@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::blocking::block_on;
-use crate::builder::builder;
+use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
 use crate::contender::Contender;
 use crate::engine::hold::Hold;
@@ -48,7 +48,7 @@ use crate::token::FencingToken;
 /// Each handle states a limit, and all have to state the same: a contender that finds a permit of another
 /// process under another limit ends with [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch), which
 /// says both. If the node `<path>/permits` (or that of
-/// [`shared_count`](InterProcessSemaphoreBuilder::shared_count)) exists, it contains the limit for everybody,
+/// [`shared_count`](RecipeBuilder::shared_count)) exists, it contains the limit for everybody,
 /// and what handles state does not count. Its four bytes are those of Curator's `SharedCount`, so a Java
 /// process attaches by `new InterProcessSemaphoreV2(client, path, new SharedCount(client, path + "/permits",
 /// n))`. Java processes that state their limit as a number do not look at it, and the names of their permits
@@ -139,8 +139,32 @@ impl InterProcessSemaphore {
 
     /// Returns a builder of the semaphore at `path` with this `limit`, for other options than the
     /// defaults.
-    pub fn builder(client: &Client, path: impl AsRef<str>, limit: u32) -> InterProcessSemaphoreBuilder {
-        let mut builder = InterProcessSemaphoreBuilder::new(client, path.as_ref());
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Acl, InterProcessSemaphore, ParentNodes};
+    ///
+    /// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10)
+    ///     .max_znodes(16) // of the waiters of this process
+    ///     .shared_count("/partner/limit") // where the limit for everybody is stored
+    ///     .data("worker-7") // for people who look at the nodes
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directories stay
+    ///     .build()?;
+    /// # semaphore.acquire(Duration::from_secs(60)).await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(client: &Client, path: impl AsRef<str>, limit: u32) -> RecipeBuilder<Self> {
+        let mut builder = RecipeBuilder::new(client, path.as_ref());
         builder.asked.permits = Some(limit);
         builder
     }
@@ -166,7 +190,7 @@ impl InterProcessSemaphore {
     ///   smaller, when the call is the first in the queue.
     /// - [`AcquireError::ZeroPermits`] if `n` is zero.
     /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than ZooKeeper
-    ///   accepts, which starts at about 4,000 permits without [data](InterProcessSemaphoreBuilder::data).
+    ///   accepts, which starts at about 4,000 permits without [data](RecipeBuilder::data).
     /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired its permit
     ///   under another limit, and [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node
     ///   with the limit contains something else.
@@ -533,7 +557,7 @@ impl InterProcessSemaphore {
     /// Returns how many contenders of all processes wait for permits.
     ///
     /// It is one list. Waiters of a process that have no node yet
-    /// ([`max_znodes`](InterProcessSemaphoreBuilder::max_znodes)) are not counted.
+    /// ([`max_znodes`](RecipeBuilder::max_znodes)) are not counted.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -637,40 +661,7 @@ impl InterProcessSemaphore {
     }
 }
 
-builder! {
-    /// Builder of an [`InterProcessSemaphore`].
-    ///
-    /// All handles of one client for one path share its options: the first handle decides, and what a later
-    /// one leaves unset it takes over.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
-    /// # let client = client.connect(&server.connect_string()).await?;
-    /// use std::time::Duration;
-    /// use zookeeper_recipes::{Acl, InterProcessSemaphore, ParentNodes};
-    ///
-    /// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10)
-    ///     .max_znodes(16) // of the waiters of this process
-    ///     .shared_count("/partner/limit") // where the limit for everybody is stored
-    ///     .data("worker-7") // for people who look at the nodes
-    ///     .acl([Acl::creator_all()]) // the client has credentials
-    ///     .parents(ParentNodes::Persistent) // the directories stay
-    ///     .build()?;
-    /// # semaphore.acquire(Duration::from_secs(60)).await?.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use = "it does nothing until `build` is called"]
-    InterProcessSemaphoreBuilder [data, acl, parents]
-}
-
-impl InterProcessSemaphoreBuilder {
+impl RecipeBuilder<InterProcessSemaphore> {
     /// Sets the path of the node that stores the limit for everybody, if that is to be another than
     /// `<path>/permits`.
     ///
@@ -690,25 +681,15 @@ impl InterProcessSemaphoreBuilder {
         self.asked.node_limit = Some(nodes);
         self
     }
+}
 
-    /// Builds the semaphore, without any I/O.
-    ///
-    /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or that of the shared count, or it
-    ///   is `/`, below `/zookeeper`, or longer than 16 KiB with the namespace.
-    /// - [`BuildError::InvalidOption`] if the limit is zero or larger than 10,000, or an option has a value
-    ///   that cannot work.
-    /// - [`BuildError::LimitMismatch`] if the same client uses the semaphore with another limit.
-    /// - [`BuildError::ConflictingOptions`] if the same client uses the semaphore with another value of an
-    ///   option.
-    ///
-    /// A client uses a semaphore while there is a live handle or permit, or a call whose nodes are still
-    /// being deleted.
-    pub fn build(self) -> Result<InterProcessSemaphore, BuildError> {
-        let path_lock = self.client.path_lock(&self.path, Recipe::Semaphore, &self.asked)?;
-        Ok(InterProcessSemaphore { path_lock })
+impl sealed::Buildable for InterProcessSemaphore {
+    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+        Ok(Self { path_lock: builder.path_lock(Recipe::Semaphore)? })
     }
 }
+
+impl sealed::HasData for InterProcessSemaphore {}
 
 /// One or several permits of an [`InterProcessSemaphore`], held until this is dropped or released.
 ///

@@ -205,7 +205,7 @@ impl Attempt {
                 Err(end) => return drop(self.tell(end)),
             };
             self.progress.set_node(None);
-            let _counted = session.begin_work();
+            let _counted = session.running.begin();
             let seat = Seat { path_lock: &path_lock, session: &session, number, kind };
             let (mut here, step) = InSession::begin(self, seat, stop);
             let end = match here.look_first().await {
@@ -320,7 +320,7 @@ impl InSession<'_> {
             InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
             InTheWay::Leaving(path) => {
                 self.attempt.progress.set_waits_for(WaitsFor::Deletion);
-                self.wait(session.until_gone(&path)).await?;
+                self.wait(session.nodes.until_gone(&path)).await?;
                 Err(End::Again)
             }
         }
@@ -519,7 +519,7 @@ async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> Slot {
         if if_busy == IfBusy::Wait {
             until_next(seat).await;
         }
-        let slot = seat.session.windows().creates.slot().await;
+        let slot = seat.session.windows.creates.slot().await;
         // Meanwhile an earlier one may have found the directory missing, and makes it: the turn is its again.
         let (wake, _) = oneshot::channel();
         if if_busy != IfBusy::Wait || may_create(seat, wake) {

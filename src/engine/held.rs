@@ -18,8 +18,7 @@ use crate::protocol::node_name::Kind;
 use crate::session::cleanup::{Cleanup, Done, Item, Orphan};
 use crate::session::clock;
 use crate::session::holds::HeldLock;
-use crate::session::journal::{HoldLife, Life};
-use crate::session::note::End;
+use crate::session::observer::{CallEnd, HoldLife, Life};
 use crate::session::zk_session::Session;
 
 /// Receives the node of a released hold, if its client passes such nodes on in memory.
@@ -171,7 +170,7 @@ impl Held {
         self.life.begin(life);
         // Lost before the caller had it.
         if let Some(reason) = self.state.borrow().lost() {
-            self.life.over(End::Lost(reason));
+            self.life.over(CallEnd::Lost(reason));
         }
     }
 
@@ -494,8 +493,8 @@ impl Held {
         };
         let Effects { lost, gone, mut delete, report, refused } = self.change(event);
         match lost {
-            Some(reason) => self.life.over(End::Lost(reason)),
-            None if is_release => self.life.over(End::Released { by_call: done.is_some() }),
+            Some(reason) => self.life.over(CallEnd::Lost(reason)),
+            None if is_release => self.life.over(CallEnd::Released { by_call: done.is_some() }),
             None => {}
         }
         let session = self.session.upgrade();
@@ -555,7 +554,7 @@ impl Held {
             done.take().map(|done| done.send(result));
         }
         if let Some(node) = gone {
-            session.disown(&self.directory.child(&node));
+            session.nodes.disown(&self.directory.child(&node));
         }
         if let Some(reason) = report {
             if let Some(done) = done.take() {
@@ -659,10 +658,10 @@ mod tests {
         session.lease().renewed(clock::now());
         assert!(!held.end_conversion("other", Kind::Shared));
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
-        assert!(session.has_active_holds(), "until the conversion has cleaned up");
+        assert!(session.holds.any(), "until the conversion has cleaned up");
         held.conversion_over(LostReason::Closed);
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
-        assert!(!session.has_active_holds());
+        assert!(!session.holds.any());
     }
 
     /// What a waker finds that runs when the loss is told: the loss, how many attempts a flush waits for, and

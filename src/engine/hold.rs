@@ -15,7 +15,7 @@ use crate::path::{LockPath, NodePath};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::holds::HeldLock;
-use crate::session::note::How;
+use crate::session::observer::How;
 use crate::session::tickets::Ticket;
 use crate::session::waker;
 use crate::session::zk_session::Session;

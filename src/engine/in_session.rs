@@ -26,7 +26,7 @@ use crate::protocol::permits::lease_beginning;
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::log;
-use crate::session::note::How;
+use crate::session::observer::How;
 use crate::session::tickets::Ticket;
 
 /// One attempt to get a lock, or permits of a semaphore.
@@ -184,7 +184,7 @@ impl<'a> InSession<'a> {
             create: None,
             left: Orphans::default(),
             leases: Orphans::default(),
-            refusals: seat.session.refusals(),
+            refusals: seat.session.nodes.refusals(),
             subject: Subject::Directory,
             queued: false,
             looked_at: clock::now(),

@@ -1,14 +1,13 @@
 //! The one engine under all recipes: the shared state of the handles of one path, attempts to get a lock, and
 //! holds of it.
 
-mod ask_first;
 pub(crate) mod attempt;
 mod bond;
 pub(crate) mod contenders;
 pub(crate) mod convert;
 mod convert_requests;
 pub(crate) mod counter;
-mod first_seen;
+mod first;
 pub(crate) mod group;
 pub(crate) mod held;
 pub(crate) mod hold;
@@ -20,7 +19,6 @@ pub(crate) mod lock_options;
 pub(crate) mod look;
 pub(crate) mod multi;
 mod multi_look;
-mod node_contender;
 pub(crate) mod observe;
 pub(crate) mod once;
 pub(crate) mod path_lock;

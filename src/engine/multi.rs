@@ -106,7 +106,7 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
     }
     let (mut pending, Caller { reply, cancelled }) = Pending::new(client, path, client.cleanup().number());
     let started = Instant::now();
-    let acquisition = Acquisition {
+    let acquisition = MultiAttempt {
         members: members.clone(),
         ask,
         started,
@@ -137,7 +137,7 @@ pub(crate) fn watch_self_wait(members: &Members, ask: &Ask) -> Vec<Arc<()>> {
 }
 
 /// The acquisition of all members, from its start to its end.
-struct Acquisition {
+struct MultiAttempt {
     members: Members,
     ask: Ask,
     started: Instant,
@@ -167,7 +167,7 @@ struct Deletions {
     since: Option<Instant>,
 }
 
-impl Acquisition {
+impl MultiAttempt {
     async fn run(mut self, mut stop: Stop, reply: Reply) {
         let why = loop {
             match self.acquire_all(&mut stop).await {

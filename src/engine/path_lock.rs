@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::contender::{Contender, Process};
-use crate::engine::first_seen::FirstSeen;
+use crate::engine::first::FirstSeen;
 use crate::engine::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
@@ -18,8 +18,8 @@ use crate::engine::shared_readers::SharedReaders;
 use crate::engine::shared_room::{Holder, SharedRoom};
 use crate::engine::slots::Slots;
 use crate::error::{
-    AcquireError, BuildError, Contention, Error, Holding, LocalHolder, Lost, LostReason, Purpose,
-    RequestFailure, TryLockError,
+    AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose, RequestFailure,
+    TryLockError,
 };
 use crate::path::LockPath;
 use crate::protocol::acquire::IfBusy;
@@ -30,7 +30,7 @@ use crate::protocol::room::HandOff;
 use crate::session::core::Core;
 use crate::session::log;
 use crate::session::nodes::NodeOwner;
-use crate::session::note::CallNumber;
+use crate::session::observer::CallNumber;
 
 /// The key of a path lock within a client.
 pub(crate) type Key = (LockPath, Recipe);
@@ -150,10 +150,6 @@ impl Holder {
 
     pub(super) fn as_holding(&self, path: &str) -> Holding {
         Holding { path: path.to_owned(), held_for: self.since.elapsed(), location: self.location }
-    }
-
-    fn as_local(&self) -> LocalHolder {
-        LocalHolder { held_for: self.since.elapsed(), location: self.location }
     }
 }
 
@@ -349,8 +345,8 @@ impl PathLock {
     }
 
     /// Returns the hold of this client that blocks another of this kind; `None` if there is none.
-    pub(super) fn local_holder(&self, kind: Kind) -> Option<LocalHolder> {
-        self.holder_for(kind).map(|holder| holder.as_local())
+    pub(super) fn local_holder(&self, kind: Kind) -> Option<Box<Holding>> {
+        self.holder_for(kind).map(|holder| Box::new(holder.as_holding(self.path.user())))
     }
 
     /// Returns the error of a call that was not granted within `asked`, of which it has `waited`.

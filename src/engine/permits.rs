@@ -14,7 +14,7 @@ use crate::engine::limit::{Watches, invalid, limit, limit_behind_sync, look, loo
 use crate::engine::lock_options::SemaphoreOptions;
 use crate::engine::look::{Subject, refused_again, refused_in};
 use crate::engine::path_lock::PathLock;
-use crate::engine::requests::{answer, make_directories, meaning, new_id, to_library};
+use crate::engine::requests::{answer, make_directories, meaning, new_id};
 use crate::engine::seat::Seat;
 use crate::engine::shared_queue::SharedQueue;
 use crate::error::AcquireError;
@@ -24,7 +24,6 @@ use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, WaitsFor};
 use crate::protocol::local_queue::Gone;
-use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::{
     NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking, free,
@@ -32,8 +31,9 @@ use crate::protocol::permits::{
 };
 use crate::session::clock;
 use crate::session::nodes::NodeOwner;
-use crate::session::note::How;
+use crate::session::observer::How;
 use crate::session::watches::changed;
+use crate::session::write::to_library;
 use crate::session::zk_session::{Session, SessionGone};
 
 /// How long a try waits behind the same head of the queue, when enough permits have been seen free: each
@@ -234,7 +234,7 @@ impl<'a> InSession<'a> {
     async fn take(&mut self, head: &mut AtHead<'a>, take: Take) -> Result<PermitsEvent, End> {
         let (Seat { path_lock, session, .. }, semaphore) = (self.seat, head.semaphore);
         self.attempt.progress.set_waits_for(WaitsFor::Permits);
-        let slot = self.wait(session.windows().creates.slot()).await?;
+        let slot = self.wait(session.windows.creates.slot()).await?;
         let ids: Vec<String> = take.slots.iter().map(|_| new_id(path_lock.naming())).collect();
         self.leases.ids.extend(ids.iter().cloned());
         let mut taken = Box::pin(async {
@@ -307,11 +307,11 @@ impl<'a> InSession<'a> {
         let ask = self.attempt.ask;
         let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
         // By the transaction that has created the leases, so that the next lock node may follow this one.
-        session.disown_as(&path_lock.path().child(&head.lock), Gone::Deleted);
+        session.nodes.gone(&path_lock.path().child(&head.lock), Gone::Deleted);
         let leases = &head.semaphore.leases;
         let hold = |(name, number): (String, u64)| {
             // Its session has to know it: it beats while it has nodes.
-            session.adopt(leases.child(&name), no_owner());
+            session.nodes.adopt(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
             let held = Held::new(session, path_lock.client().cleanup(), leases.clone(), number, state);
             let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
@@ -368,7 +368,7 @@ async fn until_deleted(session: &Session, path: &str) {
 /// Returns the live leases that a look shows. `None` if there are none, or those that are being deleted
 /// are alone in the way.
 fn live_leases(session: &Session, semaphore: &SemaphoreOptions, seen: &Seen) -> Option<Ahead> {
-    let leaving = session.leaving_of(&semaphore.leases, &seen.leases);
+    let leaving = session.nodes.leaving_of(&semaphore.leases, &seen.leases);
     let live = seen.leases.iter().filter(|name| leaving.is_empty() || !leaving.contains(name.as_str()));
     let first = live.min_by_key(|name| name.rsplit_once('-').map(|(_, number)| number))?;
     let count = seen.leases.len().saturating_sub(leaving.len());
@@ -384,7 +384,7 @@ async fn orphaned(
     wanted: u32,
     seen: &Seen,
 ) -> Option<AcquireError> {
-    let mut orphans = session.refused_orphans(Some(&semaphore.leases));
+    let mut orphans = session.nodes.refused_orphans(Some(&semaphore.leases));
     orphans.retain(|orphan| seen.leases.contains(&orphan.name));
     let others = seen.leases.len().saturating_sub(orphans.len());
     if orphans.is_empty() || free(seen.limit(semaphore.permits), others) < wanted {
@@ -410,28 +410,22 @@ async fn exchange<'a>(
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
     let lock = path_lock.path().child(lock);
     let (leases, options, lock, data) = (&leases, &options, &lock, &path_lock.node_data());
-    let sent = clock::now();
     let committed = session.request(|handle| async move {
-        let mut writer = handle.new_multi_writer();
-        let mut put = Ok(());
-        for lease in leases {
-            put = put.and_then(|()| writer.add_create(lease, data, options));
-        }
-        put = put.and_then(|()| writer.add_delete(lock, None));
-        if let Some(version) = take.limit_version {
-            put = put.and_then(|()| writer.add_check_version(semaphore.limit.server(), version));
-        }
-        // Not expected: the paths have been checked, and the ACL is not empty.
-        put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
-        writer.commit().await
+        let put = |writer: &mut zk::MultiWriter<'_>| {
+            leases.iter().try_for_each(|lease| writer.add_create(lease, data, options))?;
+            writer.add_delete(lock, None)?;
+            let version = take.limit_version;
+            version.map_or(Ok(()), |version| writer.add_check_version(semaphore.limit.server(), version))
+        };
+        let operations = leases.len() + 1 + usize::from(take.limit_version.is_some());
+        session.commit(&handle, operations, put).await
     });
     let mut directory = &semaphore.leases;
     let outcome = match committed.await {
         Err(SessionGone) => Taken::Failed(FailureKind::SessionGone.into()),
-        Ok(Ok(results)) => taken(session, leases, results, sent),
+        Ok(Ok(results)) => taken(session, leases, results),
         Ok(Err(zk::MultiWriteError::RequestFailed { source })) => Taken::Failed(session.failure(source)),
         Ok(Err(zk::MultiWriteError::OperationFailed { index, source })) => {
-            session.lease().renewed_by_check(sent, &source);
             let of_lock = index == leases.len();
             if of_lock {
                 directory = path_lock.path();
@@ -450,12 +444,7 @@ async fn exchange<'a>(
 }
 
 /// Returns the leases of a committed transaction.
-fn taken(
-    session: &Arc<Session>,
-    leases: &[String],
-    results: Vec<zk::MultiWriteResult>,
-    sent: Moment,
-) -> Taken {
+fn taken(session: &Arc<Session>, leases: &[String], results: Vec<zk::MultiWriteResult>) -> Taken {
     let mut names = Vec::with_capacity(leases.len());
     let is_anothers = |result: &zk::MultiWriteResult| matches!(result, zk::MultiWriteResult::Create { stat, .. } if !session.owns(stat));
     if results.iter().any(is_anothers) {
@@ -469,7 +458,6 @@ fn taken(
     if names.len() != leases.len() {
         return Taken::Failed(Failure::from(FailureKind::Unknown));
     }
-    session.lease().renewed(sent);
     Taken::Done { names }
 }
 

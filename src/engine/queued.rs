@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::engine::ask_first;
 use crate::engine::attempt;
+use crate::engine::first::ask_at;
 use crate::engine::hold::Hold;
-use crate::engine::look;
+use crate::engine::look::{self, ask_first};
 use crate::engine::path_lock::{Ask, PathLock};
 use crate::engine::pending::Pending;
 use crate::engine::progress::ProgressReceiver;
@@ -37,10 +37,9 @@ impl Queued {
     pub(crate) async fn result_until(&mut self, deadline: Instant) -> Option<Result<Hold, TryLockError>> {
         let (path_lock, waits_for) = (Arc::clone(&self.path_lock), Arc::clone(&self.path_lock));
         let mut over = pin!(path_lock.client().run_while_polled(async move {
-            if let Some(at) = ask_first::ask_at(deadline, deadline.saturating_duration_since(Instant::now()))
-            {
+            if let Some(at) = ask_at(deadline, deadline.saturating_duration_since(Instant::now())) {
                 tokio::time::sleep_until(at.into()).await;
-                ask_first::ask(&waits_for);
+                ask_first(&waits_for);
             }
             tokio::time::sleep_until(deadline.into()).await;
         }));

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::ask_first;
 use crate::engine::attempt;
+use crate::engine::first::asks_at;
 use crate::engine::hold::Hold;
+use crate::engine::look::ask_first;
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::ResultReceiver;
@@ -24,7 +25,7 @@ use crate::protocol::late::Ahead;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::protocol::room::{Late, Position};
-use crate::session::note::How;
+use crate::session::observer::How;
 use crate::session::waker;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;
@@ -145,7 +146,7 @@ async fn until_writers(
     idle: Duration,
 ) {
     let Some(first) = session.upgrade() else { return };
-    let Some(_watching) = first.watch(&directory.child("*"), WatchUse::Sticky) else { return };
+    let Some(_watching) = first.watches.watch(&directory.child("*"), WatchUse::Sticky) else { return };
     let (mut valid, ended) = (first.lease().watch(), first.ended());
     drop(first);
     let mut ended = std::pin::pin!(ended);
@@ -239,7 +240,7 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, readers: Option<&Arc
             }
             Some(until) => {
                 let next = state.room.next_late();
-                let due = next.and_then(|(deadline, waiter)| ask_first::asks_at(deadline, waiter.asked));
+                let due = next.and_then(|(deadline, waiter)| asks_at(deadline, waiter.asked));
                 let sooner = due.is_some_and(|due| due < until);
                 if sooner || state.room.wants_attempt() {
                     room.wake.notify_one();
@@ -398,7 +399,7 @@ impl Task {
     /// caller's deadline; `None` if that has been done.
     fn question(&self, state: &State) -> Option<(Instant, Instant)> {
         let (deadline, waiter) = state.room.next_late()?;
-        let at = ask_first::asks_at(deadline, waiter.asked)?;
+        let at = asks_at(deadline, waiter.asked)?;
         (self.asked < Some(deadline)).then_some((at, deadline))
     }
 
@@ -410,7 +411,7 @@ impl Task {
         if let Some((_, deadline)) = question {
             self.asked = Some(deadline);
             if deadline > now {
-                ask_first::ask(&path_lock);
+                ask_first(&path_lock);
             }
         }
         self.late(&path_lock, now);
@@ -537,7 +538,7 @@ async fn until_others(look: Look, naming: Naming) {
     let Some(session) = session.upgrade() else { return };
     // Without a watch nothing is kept.
     // The `*` keeps this watch, of the directory's children, apart from one of its data.
-    let Some(_watching) = session.watch(&directory.child("*"), WatchUse::Sticky) else { return };
+    let Some(_watching) = session.watches.watch(&directory.child("*"), WatchUse::Sticky) else { return };
     let mut valid = session.lease().watch();
     let Some((queue, watcher)) = watch_queue(&session, &directory, naming).await else { return };
     if !queue.in_order(None).eq([&*node]) || !session.lease().is_valid() {

@@ -547,7 +547,7 @@ mod tests {
             if let Some(Joined { held, .. }) = joined {
                 assert_eq!(held.lost(), Some(LostReason::NodeDeleted));
             }
-            assert!(!scene.session.has_active_holds(), "a hold that was not told");
+            assert!(!scene.session.holds.any(), "a hold that was not told");
             reader.release(None);
             assert_eq!(scene.deleted(), 0, "the node is gone");
         }

@@ -17,8 +17,7 @@ use crate::path::LockPath;
 use crate::protocol::hold::Deletion;
 use crate::protocol::room::{HandOff, Kept, Next, Position, Room};
 use crate::session::clock;
-use crate::session::journal;
-use crate::session::note::{CallNumber, How};
+use crate::session::observer::{self, CallNumber, How};
 use crate::session::tickets::Ticket;
 use crate::session::waker::contain_panic;
 use crate::session::zk_session::Session;
@@ -495,7 +494,7 @@ impl InRoom for SharedRoom {
             let granted = Granted::new(heir, Arc::clone(session), token, How::Memory);
             match waiter.reply.send(Ok(granted)) {
                 Ok(()) => {
-                    journal::handed_over(held.lock_path(), &node, &node);
+                    observer::handed_over(held.lock_path(), &node, &node);
                     return None;
                 }
                 // The caller has left in this moment. Not by the drop, which would come back here once more for
@@ -645,7 +644,7 @@ mod tests {
             assert_eq!(room.lock().kept.is_some(), !closes_first);
             room.close();
             assert!(queue.try_recv().is_ok(), "a node without an owner");
-            assert!(!session.has_active_holds() && room.lock().kept.is_none());
+            assert!(!session.holds.any() && room.lock().kept.is_none());
             let is_left = Arc::downgrade(&room);
             drop(room);
             assert!(is_left.upgrade().is_none(), "something in the room keeps it");

@@ -41,7 +41,7 @@ impl Slots {
         self.max
     }
 
-    /// Returns the live attempts that are ahead of one that waits for a slot. Readers are ahead of a reader only
+    /// Returns the live attempts that are ahead of a contender that waits for a slot. Readers are ahead of a reader only
     /// while they wait for others themselves.
     pub(super) fn ahead(&self, kind: Kind) -> Option<Ahead> {
         let count = match kind {

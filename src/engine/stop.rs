@@ -7,7 +7,8 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
-use crate::engine::ask_first;
+use crate::engine::first::ask_at;
+use crate::engine::look::ask_first;
 use crate::engine::path_lock::{Budget, PathLock};
 use crate::error::AcquireError;
 use crate::session::tickets::Ticket;
@@ -59,7 +60,7 @@ impl Stop {
     /// Looks up the contenders ahead shortly before the deadline.
     pub(super) fn ask_before(&mut self, budget: Budget, path_lock: &Arc<PathLock>) {
         let (Budget::Until { deadline, asked }, Some(sleep)) = (budget, &mut self.deadline) else { return };
-        let Some(at) = ask_first::ask_at(deadline, asked) else { return };
+        let Some(at) = ask_at(deadline, asked) else { return };
         sleep.as_mut().reset(at.into());
         self.before = Some(Box::new(Before { deadline, path_lock: Arc::clone(path_lock) }));
     }
@@ -76,7 +77,7 @@ impl Stop {
                 Some(deadline) => {
                     deadline.as_mut().await;
                     if let Some(before) = self.before.take() {
-                        ask_first::ask(&before.path_lock);
+                        ask_first(&before.path_lock);
                         deadline.as_mut().reset(before.deadline.into());
                         deadline.as_mut().await;
                     }

@@ -139,6 +139,17 @@ impl Core {
         (&mut task.0).await.ok()
     }
 
+    /// Carries out a call that asks the servers, where the session runs. `error` makes its error, also if the client
+    /// or its task ends before there is an answer. Dropping the future aborts the work.
+    pub(crate) async fn call<T: Send + 'static, W: Into<RequestFailure>, E>(
+        &self,
+        work: impl Future<Output = Result<T, W>> + Send + 'static,
+        error: impl FnOnce(RequestFailure) -> E,
+    ) -> Result<T, E> {
+        let answer = self.run_while_polled(async move { work.await.map_err(Into::into) }).await;
+        answer.unwrap_or_else(|| Err(self.why_ended())).map_err(error)
+    }
+
     /// Waits until everything that was left before this call is cleaned up; see
     /// [`Client::flush`](crate::Client::flush).
     pub(crate) async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
@@ -164,7 +175,7 @@ impl Core {
             Some(Ok(flushed)) => flushed,
             Some(Err(_)) => {
                 let pending = self.cleanup.pending().borrow().count_before(limit);
-                let refused = session.map_or(0, |session| session.refused_orphans(None).len());
+                let refused = session.map_or(0, |session| session.nodes.refused_orphans(None).len());
                 match pending + refused {
                     // The answers have come in the meantime.
                     0 => Ok(()),

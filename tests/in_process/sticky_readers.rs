@@ -10,7 +10,7 @@ use test_support::in_process::{
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, Contention, ConversionFailure, InterProcessReadWriteLock,
+    AcquireError, Client, ConnectionState, Contention, ConversionError, InterProcessReadWriteLock,
     LostReason, ReadGuard, WriteGuard,
 };
 use zookeeper_test_server::{Cut, Match, Op, Server};
@@ -56,7 +56,7 @@ async fn upgraded(reader: ReadGuard) -> WriteGuard {
                 Err(refused) if began.elapsed() >= Duration::from_millis(100) => {
                     reader = refused.into_guard();
                 }
-                Err(refused) => panic!("{refused}: {}", refused.reason()),
+                Err(refused) => panic!("{refused:?}"),
             }
         }
     };
@@ -193,7 +193,7 @@ async fn an_upgrade_is_never_beside_a_reader() {
     let one = first(&server, &lock).await;
     let two = at_once(&lock);
     let refused = within("the answer", one.try_upgrade()).await.unwrap_err();
-    assert!(matches!(refused.reason(), ConversionFailure::Contended), "{refused}");
+    assert!(matches!(refused, ConversionError::Contended { .. }), "{refused}");
     drop(refused);
     let writer = within("the upgrade", two.try_upgrade()).await.unwrap();
     assert!(within("the try", lock.read_lock().try_lock()).await.is_err());
@@ -313,7 +313,7 @@ async fn an_upgrade_is_refused_beside_a_reader_of_another_client() {
     // shows that.
     let began = Instant::now();
     let refused = within("the answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(matches!(refused.reason(), ConversionFailure::Contended), "{refused}");
+    assert!(matches!(refused, ConversionError::Contended { .. }), "{refused}");
     assert!(began.elapsed() >= Duration::from_millis(100), "{:?}", began.elapsed());
     let reader = refused.into_guard();
     assert!(reader.is_held() && inside.is_held() && queue(&server).len() == 2);

@@ -7,11 +7,11 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 22_230),
-    ("lines of its engine, protocol and session", 16_065),
-    ("doc lines of the library", 11_495),
-    ("public names", 94),
-    ("lines of tests", 34_800),
+    ("lines of the library", 21_700),
+    ("lines of its engine, protocol and session", 15_640),
+    ("doc lines of the library", 11_150),
+    ("public names", 75),
+    ("lines of tests", 34_825),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

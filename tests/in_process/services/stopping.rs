@@ -52,10 +52,10 @@ async fn a_release_that_is_not_answered_in_time_ends_with_the_session() {
 async fn a_leader_that_is_drained_leads_no_more() {
     let server = start();
     let (ours, theirs) = (connect(&server).await, connect(&server).await);
-    let latch = LeaderLatch::start(&ours, "/leader").unwrap();
+    let latch = LeaderLatch::new(&ours, "/leader").unwrap();
     let leads = |state: &LeadershipState| matches!(state, LeadershipState::Leader(_));
     within("the leadership", latch.watch_state().wait_for(leads)).await.unwrap();
-    let next = LeaderLatch::start(&theirs, "/leader").unwrap();
+    let next = LeaderLatch::new(&theirs, "/leader").unwrap();
     until(&server, "the next", |view| view.children("/leader").len() == 2).await;
     within("the drain", ours.drain(SOON)).await.unwrap();
     assert_eq!(latch.state(), LeadershipState::Closed);
