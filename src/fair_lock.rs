@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::builder::{RecipeBuilder, lock_constructors};
-use crate::engine::attempt;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::Recipe;
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
-use crate::engine::pending::Pending;
+use crate::engine::queued::Queued;
 use crate::error::{AcquireError, TryLockError};
 use crate::guard::{LockGuard, after};
 use crate::lock::lock_methods;
@@ -115,9 +114,9 @@ impl InterProcessFairLock {
         async move {
             let mut ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
             let call = Call::begin(&path_lock, &mut ask);
-            let pending = attempt::start(&path_lock, ask);
-            let mut place = QueuedLock { path_lock, pending, came: None, location, call };
-            if let Some(result) = place.pending.queued().await {
+            let queued = Queued::start(&path_lock, ask);
+            let mut place = QueuedLock { path_lock, queued, came: None, location, call };
+            if let Some(result) = place.queued.queued().await {
                 // If the lock is granted already, the guard is kept until the caller asks for it.
                 place.keep(result);
             }
@@ -181,7 +180,7 @@ impl RecipeBuilder<InterProcessFairLock> {
 #[must_use = "dropping the place leaves the queue: bind it to `_place`, not to `_`"]
 pub struct QueuedLock {
     path_lock: Arc<PathLock>,
-    pending: Pending,
+    queued: Queued,
     /// The outcome, until the caller asks for it.
     came: Option<Result<LockGuard, AcquireError>>,
     location: &'static Location<'static>,
@@ -223,14 +222,14 @@ impl QueuedLock {
             match &self.came {
                 Some(Err(error)) => return Err(error.clone()),
                 Some(Ok(_)) => return Ok(0),
-                None if self.pending.result_taken() => return Err(self.pending.used_up()),
+                None if self.queued.pending.result_taken() => return Err(self.queued.pending.used_up()),
                 None => {}
             }
-            if let Some(position) = self.pending.position().await? {
+            if let Some(position) = self.queued.position().await? {
                 return Ok(position);
             }
             // The attempt has ended: this returns its result.
-            let result = self.pending.result().await;
+            let result = self.queued.pending.result().await;
             self.keep(result);
         }
     }
@@ -283,8 +282,8 @@ impl QueuedLock {
             if let Some(came) = self.take() {
                 return came;
             }
-            let Some(result) = self.pending.result_until(deadline).await else {
-                return Err(self.pending.late(Kind::Exclusive, timeout, started.elapsed()));
+            let Some(result) = self.queued.result_until(deadline).await else {
+                return Err(self.queued.late(Kind::Exclusive, timeout, started.elapsed()));
             };
             self.keep(result);
         }
@@ -321,7 +320,7 @@ impl QueuedLock {
             if let Some(came) = self.take() {
                 return came;
             }
-            let result = self.pending.result().await;
+            let result = self.queued.pending.result().await;
             self.keep(result);
         }
     }
@@ -334,14 +333,14 @@ impl QueuedLock {
 
     /// Checks whether the lock was granted, and queues again if it was lost before the caller asked for it.
     fn look(&mut self) {
-        if let Some(result) = self.pending.result_now() {
+        if let Some(result) = self.queued.pending.result_now() {
             self.keep(result);
         }
         if matches!(&self.came, Some(Ok(guard)) if !guard.is_held()) {
             self.came = None;
             let mut ask = Ask::new(Kind::Exclusive, Budget::Forever, self.location);
             self.call = Call::begin(&self.path_lock, &mut ask);
-            self.pending = attempt::start(&self.path_lock, ask.again());
+            self.queued = Queued::start(&self.path_lock, ask.again());
         }
     }
 
@@ -354,8 +353,7 @@ impl QueuedLock {
     }
 
     fn keep(&mut self, result: Result<Hold, TryLockError>) {
-        let result =
-            std::mem::take(&mut self.call).ended(Some(&self.path_lock), result, std::slice::from_ref);
+        let result = std::mem::take(&mut self.call).ended(&self.path_lock, result, std::slice::from_ref);
         let result =
             result.map(LockGuard::new).map_err(|error| error.timed_out(Duration::ZERO, Duration::ZERO));
         self.came = Some(result);

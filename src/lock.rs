@@ -353,7 +353,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Ho
     let call = Call::begin(&path_lock, &mut ask);
     let attempt = |ask| room::acquire(Arc::clone(&path_lock), ask);
     let result = until_had(ask, attempt, std::slice::from_ref).await;
-    call.ended(Some(&path_lock), result, std::slice::from_ref)
+    call.ended(&path_lock, result, std::slice::from_ref)
 }
 
 /// Repeats `attempt` until its caller has the grant: one may be lost between the grant and here, while the
@@ -398,7 +398,7 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
 pub(crate) async fn try_lock(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, TryLockError> {
     let call = Call::begin(&path_lock, &mut ask);
     let granted = had(room::acquire(Arc::clone(&path_lock), ask).await, std::slice::from_ref);
-    call.ended(Some(&path_lock), granted, std::slice::from_ref)
+    call.ended(&path_lock, granted, std::slice::from_ref)
 }
 
 /// Returns the error of a call with a lease that is over at once.

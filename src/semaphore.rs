@@ -13,7 +13,7 @@ use crate::engine::hold::Hold;
 use crate::engine::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, PathLock};
-use crate::engine::{limit, permits};
+use crate::engine::{attempt, limit};
 use crate::error::{AcquireError, BuildError, Error, Purpose, RequestFailure, TryLockError};
 use crate::guard_set::{GuardSet, Shares};
 use crate::guards::guard_methods;
@@ -255,15 +255,15 @@ impl InterProcessSemaphore {
     async fn granted_many(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, AcquireError> {
         check_lease(&ask, self.path())?;
         let call = Call::begin(&self.path_lock, &mut ask);
-        let attempt = |ask| permits::acquire(Arc::clone(&self.path_lock), n, ask);
+        let attempt = |ask| attempt::acquire_permits(Arc::clone(&self.path_lock), n, ask);
         let holds = until_had(ask, attempt, Vec::as_slice).await;
-        call.ended(Some(&self.path_lock), holds, Vec::as_slice).map(SemaphorePermit::new)
+        call.ended(&self.path_lock, holds, Vec::as_slice).map(SemaphorePermit::new)
     }
 
     async fn granted_at_once(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, TryLockError> {
         let call = Call::begin(&self.path_lock, &mut ask);
-        let granted = had(permits::acquire(Arc::clone(&self.path_lock), n, ask).await, Vec::as_slice);
-        call.ended(Some(&self.path_lock), granted, Vec::as_slice).map(SemaphorePermit::new)
+        let granted = had(attempt::acquire_permits(Arc::clone(&self.path_lock), n, ask).await, Vec::as_slice);
+        call.ended(&self.path_lock, granted, Vec::as_slice).map(SemaphorePermit::new)
     }
 
     /// Acquires `n` permits for no longer than `lease`, all of them or none, waiting at most for `wait`.

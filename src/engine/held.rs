@@ -423,21 +423,6 @@ impl Held {
         self.apply(HoldEvent::ConversionOver(reason), None);
     }
 
-    /// Begins to exchange the node of a [head](HoldState::head) for permits. Returns `false` if it is lost.
-    pub(crate) fn begin_exchange(self: &Arc<Self>) -> bool {
-        self.apply(HoldEvent::BeginExchange, None)
-    }
-
-    /// Records that the exchange has not happened.
-    pub(crate) fn end_exchange(self: &Arc<Self>) {
-        self.apply(HoldEvent::EndExchange, None);
-    }
-
-    /// Records that one transaction has exchanged the node for permits.
-    pub(crate) fn exchanged(self: &Arc<Self>) {
-        self.apply(HoldEvent::Exchanged, None);
-    }
-
     /// Records that the client has ended, and its conversion with it.
     pub(crate) fn client_ended(self: &Arc<Self>) {
         self.apply(HoldEvent::ClientEnded, None);

@@ -56,17 +56,6 @@ impl Hold {
         self.how
     }
 
-    /// Returns the hold at the head of a semaphore's queue. No guard has it, and it holds nothing that another
-    /// contender could wait for, so it is no local holder.
-    pub(crate) fn head(
-        path_lock: Arc<PathLock>,
-        session: Arc<Session>,
-        held: Arc<Held>,
-        token: (i64, u64),
-    ) -> Self {
-        Self { path_lock, session, held, token, how: How::default(), released: false }
-    }
-
     /// Returns the hold that a room has granted; `None` if it is taken already.
     pub(super) fn of_room(path_lock: Arc<PathLock>, mut granted: Granted) -> Option<Self> {
         let held = granted.take()?;
@@ -97,12 +86,6 @@ impl Hold {
             self.path_lock.lock_holders().remove(&number);
         }
         is_alone
-    }
-
-    /// Marks the hold as released: one transaction has exchanged its node for permits.
-    pub(crate) fn exchanged(mut self) {
-        self.released = true;
-        self.held.exchanged();
     }
 
     /// Returns a ticket of the attempt that was granted it.

@@ -35,28 +35,23 @@ struct LimitUnreadable {
     source: Cause,
 }
 
-/// Lists the leases and reads the limit, in one flight.
+/// Lists the leases and reads the limit, in one flight; with `certain`, right behind a `sync`: the connected server
+/// may lag behind, and show leases that are gone.
 pub(super) async fn look(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
     session: &Arc<Session>,
-) -> Answer<Seen> {
-    let both = session.request(|handle| async move { read_both(semaphore, &handle).await });
-    match both.await {
-        Ok((leases, limit)) => seen(path_lock, semaphore, session, leases, limit),
-        Err(SessionGone) => Answer::no(FailureKind::SessionGone),
-    }
-}
-
-/// The same, right behind a `sync`: the connected server may lag behind, and show leases that are gone.
-pub(super) async fn look_behind_sync(
-    path_lock: &PathLock,
-    semaphore: &SemaphoreOptions,
-    session: &Arc<Session>,
+    certain: bool,
 ) -> Answer<Seen> {
     let all = session.request(|handle| async move {
-        let sync = handle.sync(semaphore.leases.server());
-        tokio::join!(sync, read_both(semaphore, &handle))
+        let sync = certain.then(|| handle.sync(semaphore.leases.server()));
+        let synced = async {
+            match sync {
+                Some(sync) => sync.await,
+                None => Ok(()),
+            }
+        };
+        tokio::join!(synced, read_both(semaphore, &handle))
     });
     match all.await {
         Ok((Ok(()), (leases, limit))) => seen(path_lock, semaphore, session, leases, limit),

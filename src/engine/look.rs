@@ -16,6 +16,7 @@ use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::{Listing, Queue, Unusable};
 use crate::session::deletion::first_refused;
+use crate::session::nodes::RefusedOrphan;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;
 
@@ -167,8 +168,17 @@ pub(super) async fn orphaned(
     }
     // This future is on the heap, so that waiting attempts, of which there may be thousands, reserve no
     // memory for this rare case.
-    let (orphan, source) = Box::pin(first_refused(session, orphans)).await?;
-    let node = path_lock.path().user_child(&orphan.name);
+    Box::pin(refused_again(path_lock, session, orphans)).await
+}
+
+/// Asks for the deletion of these nodes once more. Returns the error if one is refused.
+pub(super) async fn refused_again(
+    path_lock: &PathLock,
+    session: &Session,
+    orphans: Vec<RefusedOrphan>,
+) -> Option<AcquireError> {
+    let (orphan, source) = first_refused(session, orphans).await?;
+    let node = orphan.directory.user_child(&orphan.name);
     Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })
 }
 
@@ -221,7 +231,7 @@ pub(super) fn in_the_way(
             leaving = Some(path);
             continue;
         }
-        let ahead = || Ahead { count, first: Some(name.into()) };
+        let ahead = || Ahead { count, first: Some(path_lock.path().user_child(name)) };
         if !path_lock.naming().may_be_kept(name) {
             return InTheWay::Live(kept.unwrap_or_else(ahead));
         }

@@ -19,24 +19,21 @@ pub(crate) struct Call(Option<Arc<Life>>);
 impl Call {
     /// Notes a call, whose attempts carry its number.
     pub(crate) fn begin(path_lock: &PathLock, ask: &mut Ask) -> Self {
-        Self::begin_as(recipe(path_lock, ask.kind), Some(path_lock), ask)
+        Self::begin_as(recipe(path_lock, ask.kind), path_lock, ask)
     }
 
-    /// Notes a call for several locks as one. Its path is that of the first.
-    pub(crate) fn begin_multi(first: Option<&PathLock>, ask: &mut Ask) -> Self {
+    /// Notes a call for several locks as one, of which this is the first.
+    pub(crate) fn begin_multi(first: &PathLock, ask: &mut Ask) -> Self {
         Self::begin_as("multi_lock", first, ask)
     }
 
-    fn begin_as(recipe: &'static str, path_lock: Option<&PathLock>, ask: &mut Ask) -> Self {
-        let begin = |path_lock: &PathLock| {
-            Life::begin(|| Subject {
-                path: path_lock.path().clone(),
-                recipe,
-                #[cfg(feature = "metrics")]
-                prefix: path_lock.client().labels().of(path_lock.path().user()),
-            })
-        };
-        let life = path_lock.and_then(begin);
+    fn begin_as(recipe: &'static str, path_lock: &PathLock, ask: &mut Ask) -> Self {
+        let life = Life::begin(|| Subject {
+            path: path_lock.path().clone(),
+            recipe,
+            #[cfg(feature = "metrics")]
+            prefix: path_lock.client().labels().of(path_lock.path().user()),
+        });
         ask.call = life.as_deref().map(Life::number);
         Self(life)
     }
@@ -47,11 +44,11 @@ impl Call {
     /// (docs/protocol.md#drain).
     pub(crate) fn ended<T, E: Reason + From<AcquireError>>(
         self,
-        path_lock: Option<&PathLock>,
+        path_lock: &PathLock,
         result: Result<T, E>,
         holds: impl FnOnce(&T) -> &[Hold],
     ) -> Result<T, E> {
-        let drained = || path_lock.and_then(|path_lock| path_lock.client().refuses(path_lock.path()));
+        let drained = || path_lock.client().refuses(path_lock.path());
         let result = result.and_then(|granted| drained().map_or(Ok(granted), |closed| Err(closed.into())));
         if let Some(life) = &self.0 {
             match &result {

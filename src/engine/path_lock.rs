@@ -286,22 +286,12 @@ impl PathLock {
         &self.slots
     }
 
-    /// Returns whether a newcomer that finds no slot is refused.
-    pub(super) fn refuses_waiters(&self) -> bool {
-        self.options.recipe == Recipe::FairLock
-    }
-
-    /// Returns whether attempts that arrive together share one list. Otherwise each sends its own together
-    /// with its create, as the mutex promises.
-    pub(super) fn shares_lists(&self) -> bool {
-        self.options.recipe == Recipe::FairLock
-    }
-
-    /// Returns whether a contender waits in memory for a predecessor of the same session. Only those of a
-    /// fair lock do: it may have thousands of waiters, more than a session can watch. The other queues look
-    /// from outside as their recipes say (docs/protocol.md#seen-from-outside).
-    pub(crate) fn waits_in_memory(&self) -> bool {
-        self.options.recipe == Recipe::FairLock
+    /// Returns whether each contender has a node from the beginning (docs/protocol.md#fair-waiters). There may be
+    /// thousands, more than a session can watch: they wait in memory for a predecessor of the same session, and
+    /// those that arrive together share one list. The other queues look from outside as their recipes say
+    /// (docs/protocol.md#seen-from-outside).
+    pub(crate) fn is_fair(&self) -> bool {
+        self.options.recipe.is_fair()
     }
 
     /// Returns the knowledge of the node that is first in the queue.
@@ -338,7 +328,8 @@ impl PathLock {
         if self.options.semaphore.is_some() {
             return None;
         }
-        self.holder_for(kind).map(|holder| Ahead { count: 1, first: Some(holder.held.name()) })
+        self.holder_for(kind)
+            .map(|holder| Ahead { count: 1, first: Some(self.path.user_child(&holder.held.name())) })
     }
 
     /// Returns the hold of this client that blocks another of this kind; `None` if there is none.
@@ -355,20 +346,19 @@ impl PathLock {
         waited: Duration,
     ) -> AcquireError {
         let (budget, waited) = (Budget::Until { deadline: Instant::now(), asked }, waited.max(asked));
-        self.out_of_time(&self.path, waiting, kind, budget, waited).timed_out(asked, waited)
+        self.out_of_time(waiting, kind, budget, waited).timed_out(asked, waited)
     }
 
-    /// Returns the error of a call whose time has passed. The nodes that it has seen are in `directory`.
+    /// Returns the error of a call whose time has passed.
     pub(super) fn out_of_time(
         &self,
-        directory: &LockPath,
         waiting: Waiting,
         kind: Kind,
         budget: Budget,
         waited: Duration,
     ) -> TryLockError {
         match waiting.late(budget.if_busy(), || self.own_ahead(kind)) {
-            Late::Busy(ahead) => match (budget, self.would_block_in(directory, kind, ahead)) {
+            Late::Busy(ahead) => match (budget, self.would_block(kind, ahead)) {
                 (Budget::Until { asked, .. }, busy) => busy.timed_out(asked, waited).into(),
                 (Budget::Try { .. } | Budget::Forever, busy) => busy,
             },
@@ -381,14 +371,9 @@ impl PathLock {
 
     /// Returns the error of a try that has found other contenders.
     pub(crate) fn would_block(&self, kind: Kind, ahead: Ahead) -> TryLockError {
-        self.would_block_in(&self.path, kind, ahead)
-    }
-
-    /// Returns the same where their nodes are in another directory than the queue's.
-    pub(super) fn would_block_in(&self, directory: &LockPath, kind: Kind, ahead: Ahead) -> TryLockError {
         let contention = Contention {
             ahead: ahead.count,
-            first: ahead.first.map(|name| directory.user_child(&name)),
+            first: ahead.first,
             held_by: self.held_by(),
             holder: self.local_holder(kind),
         };
@@ -407,7 +392,7 @@ impl PathLock {
 
     /// Returns the same of a call whose client has ended.
     pub(crate) fn ended(&self) -> AcquireError {
-        self.failed(self.client.why_ended())
+        self.client.ended(&self.path)
     }
 
     /// Returns the error of a lock that was lost before its caller had it, with no time left.

@@ -47,7 +47,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot, id: String) -> AcquireEvent {
     let what = (zk::CreateMode::EphemeralSequential, &*path_lock.options().acl);
     let (path, beginning) = (&path, &beginning);
     let queue = path_lock.queue();
-    let may_wait = path_lock.waits_in_memory() && queue.with(|queue| queue.may_skip_list(session.number()));
+    let may_wait = path_lock.is_fair() && queue.with(|queue| queue.may_skip_list(session.number()));
     let list_too = !may_wait && !expects_first(seat);
     let data = &path_lock.node_data();
     let both = session.request(|handle| async move {
@@ -251,7 +251,7 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
 /// happens to it.
 pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
-    if let Some(own) = own.filter(|_| path_lock.waits_in_memory()) {
+    if let Some(own) = own.filter(|_| path_lock.is_fair()) {
         path_lock.queue().with(|queue| queue.watch(session.number(), own, predecessor));
     }
     let path = path_lock.path().child(predecessor);
@@ -319,7 +319,7 @@ pub(super) fn list<'a>(
     session: &'a Arc<Session>,
     handle: &'a zk::Client,
 ) -> Pin<Box<dyn Future<Output = Result<Listing, zk::Error>> + Send + 'a>> {
-    if !path_lock.shares_lists() {
+    if !path_lock.is_fair() {
         return Box::pin(list_alone(path_lock, session, handle));
     }
     let (queue, client) = (path_lock.queue(), path_lock.client());

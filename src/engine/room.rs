@@ -15,7 +15,7 @@ use crate::engine::hold::Hold;
 use crate::engine::look::ask_first;
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
-use crate::engine::pending::GrantReceiver;
+use crate::engine::pending::ResultReceiver;
 use crate::engine::shared_room::{Arrived, Granted, Look, SharedRoom, State, Tried, Waiter};
 use crate::error::TryLockError;
 use crate::path::LockPath;
@@ -39,7 +39,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         return Err(closed.into());
     }
     let Some(room) = path_lock.room(ask.kind) else {
-        return attempt::start(&path_lock, ask).result().await;
+        return attempt::start(&path_lock, ask).0.result().await;
     };
     let deadline = match ask.budget {
         Budget::Try { .. } => return try_now(&path_lock, room, ask).await,
@@ -65,15 +65,8 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         path_lock.close_shared_node();
     }
     begin(&path_lock, room);
-    let told = async {
-        tokio::select! {
-            biased;
-            told = told => told.ok(),
-            () = path_lock.client().drained() => None,
-        }
-    };
-    // `None` means that the task has ended with the client, or that the client is drained.
-    match waker::contain(told).await {
+    // Without an answer the task has ended with the client, or the client is drained.
+    match waker::contain(path_lock.client().unless_drained(told)).await.and_then(Result::ok) {
         Some(granted) => granted.and_then(|granted| had(&path_lock, granted, None)),
         None => Err(path_lock.ended().into()),
     }
@@ -93,7 +86,7 @@ async fn try_now(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, ask: Ask) ->
             return Err(path_lock.would_block(ask.kind, ahead));
         }
     }
-    let hold = attempt::start(path_lock, ask).result().await?;
+    let hold = attempt::start(path_lock, ask).0.result().await?;
     if room.adopt(hold.held(), hold.session(), hold.token(), ask.location) {
         // It is known as the room's.
         drop(path_lock.lock_holders().remove(&hold.held().number()));
@@ -187,7 +180,7 @@ struct Task {
     room: Arc<SharedRoom>,
     path_lock: Weak<PathLock>,
     /// The result of the attempt under way.
-    result: Option<GrantReceiver>,
+    result: Option<ResultReceiver<Hold>>,
     /// Ends when there may be others that want the node with this number.
     watch: Option<(u64, Watch)>,
     /// The last deadline before which it has asked who is first.
@@ -283,8 +276,8 @@ impl Task {
             self.result = None;
             self.room.attempt_over();
             let ask = Ask { call, ..Ask::new(self.room.kind, Budget::Forever, location) };
-            let pending = attempt::start(&path_lock, ask);
-            let (result, cancel, progress) = pending.split();
+            let (pending, progress) = attempt::start(&path_lock, ask);
+            let (result, cancel) = pending.split();
             self.result = result;
             let cancelled = self.room.lock().begun((cancel, progress));
             drop(cancelled);
@@ -357,8 +350,8 @@ impl Task {
             Some(Ok(hold)) if hold.lost().is_none() => {
                 // Not the path lock, which would outlive its last handle until the node is kept.
                 let writers = hold.path_lock().room(Kind::Exclusive).cloned();
-                self.room.granted(hold.into_granted());
-                close_to_writers(&self.room, writers.as_deref());
+                let is_open = || close_to_writers(&self.room, writers.as_deref());
+                self.room.granted(hold.into_granted(), is_open);
             }
             // Lost before anybody had it: another attempt goes on.
             Some(Ok(hold)) => {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::engine::cancel::CancelOnDrop;
 use crate::engine::held::{Held, Holder, InRoom, Over};
+use crate::engine::pending::CancelOnDrop;
 use crate::engine::progress::{Progress, ProgressReceiver};
 use crate::error::TryLockError;
 use crate::path::LockPath;
@@ -362,8 +362,9 @@ impl SharedRoom {
     }
 
     /// Grants the node that the attempt was granted: to the first that waits, or to all if they share it.
-    /// Without anybody who waits it is released.
-    pub(super) fn granted(self: &Arc<Self>, granted: Granted) {
+    /// Without anybody who waits it is released. Calls `is_open` when others may share it, before a caller has it: no
+    /// later caller may be ahead of a writer that waits.
+    pub(super) fn granted(self: &Arc<Self>, granted: Granted, is_open: impl FnOnce()) {
         let Some(held) = granted.held.clone() else { return };
         let (session, token) = (Arc::clone(&granted.session), granted.token);
         // Dropped after the mutex.
@@ -387,6 +388,7 @@ impl SharedRoom {
             };
             waiting.into_iter().map(grant).collect()
         };
+        is_open();
         // All of them, before one has the lock.
         for heir in served.iter().skip(1).filter_map(|(_, granted)| granted.held.as_ref()) {
             heir.register(&session);
@@ -640,7 +642,7 @@ mod tests {
             let directory = LockPath::parse("", "/lock").unwrap();
             let state = HoldState::new("x-sticky-lock-0000000000".into(), kind);
             let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
-            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()));
+            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()), || {});
             let holder = told.try_recv().unwrap().unwrap().take().unwrap();
 
             let both = Barrier::new(2);
@@ -691,7 +693,7 @@ mod tests {
             if closes_first {
                 room.close();
             }
-            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()));
+            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()), || {});
             assert_eq!(room.lock().room.kept().is_some(), !closes_first);
             room.close();
             assert!(queue.try_recv().is_ok(), "a node without an owner");

@@ -246,8 +246,21 @@ impl Core {
 
     /// Returns the error of a call that acquires a lock, if the client is drained.
     pub(crate) fn refuses(&self, path: &LockPath) -> Option<AcquireError> {
-        let is_drained = self.drain.began.load(Ordering::SeqCst);
-        is_drained.then(|| self.error(Purpose::Lock, path.user(), self.why_ended()).into())
+        self.drain.began.load(Ordering::SeqCst).then(|| self.ended(path))
+    }
+
+    /// Returns the error of a call that acquires a lock whose client, or whose task, has ended.
+    pub(crate) fn ended(&self, path: &LockPath) -> AcquireError {
+        self.error(Purpose::Lock, path.user(), self.why_ended()).into()
+    }
+
+    /// Waits for `work`, unless the client is drained. A result that is ready has precedence.
+    pub(crate) async fn unless_drained<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            result = work => Some(result),
+            () = self.drained() => None,
+        }
     }
 
     /// Waits until the client is drained, which every wait for a grant does too (docs/protocol.md#drain).
