@@ -20,9 +20,9 @@ use crate::listener::{Listener, Stream};
 use crate::server::{Direction, Shared};
 use crate::signal::{Signal, lock};
 use crate::state::{Ask, State};
-use crate::wire::AuthId;
-use crate::wire::jute::Reader;
+use crate::wire::jute::{Frame, Reader};
 use crate::wire::request::{Connect, Request};
+use crate::wire::{AuthId, opcode};
 use crate::words;
 
 /// How a socket is closed.
@@ -45,6 +45,8 @@ pub(crate) enum End {
 const SOFT_OUT: usize = 4 << 20;
 /// The bytes of queued replies and events above which the connection of a client that does not read is reset.
 pub(crate) const HARD_OUT: usize = 64 << 20;
+/// The bytes that are written at once.
+const BATCH: usize = 64 * 1024;
 /// The bytes and the number of requests that may wait behind one that is held.
 const MAX_IN: u32 = 16 << 20;
 const MAX_QUEUED: usize = 4096;
@@ -53,7 +55,7 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 enum Out {
-    Frame(Vec<u8>, Option<Replied>),
+    Frame(Frame, Option<Replied>),
     /// Keeps all that follows until the gate is released.
     Held(Arc<Cell>),
     /// Keeps all that follows until then.
@@ -90,6 +92,8 @@ pub(crate) struct Conn {
     /// When it was accepted, in milliseconds since the Unix epoch.
     pub(crate) since_ms: i64,
     session: AtomicI64,
+    /// What its client was granted.
+    timeout_ms: AtomicU64,
     ids: Mutex<Vec<AuthId>>,
     out: Mutex<Outbound>,
     moved: Signal,
@@ -102,7 +106,8 @@ pub(crate) struct Conn {
     greeted: AtomicBool,
     received: AtomicU64,
     sent: AtomicU64,
-    last: Mutex<(i32, i32)>,
+    /// The opcode and the xid of the last request, and the zxid of the last reply.
+    last: Mutex<Option<(i32, i32, i64)>>,
 }
 
 impl Conn {
@@ -113,6 +118,7 @@ impl Conn {
             member,
             since_ms,
             session: AtomicI64::new(0),
+            timeout_ms: AtomicU64::new(0),
             ids: Mutex::new(vec![AuthId::new("ip", peer.ip().to_string())]),
             out: Mutex::default(),
             moved: Signal::new(),
@@ -122,7 +128,7 @@ impl Conn {
             greeted: AtomicBool::new(false),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
-            last: Mutex::new((0, 0)),
+            last: Mutex::new(None),
         }
     }
 
@@ -134,6 +140,14 @@ impl Conn {
 
     pub(crate) fn set_session(&self, id: i64) {
         self.session.store(id, Ordering::Release);
+    }
+
+    pub(crate) fn timeout_ms(&self) -> u64 {
+        self.timeout_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_timeout(&self, ms: u64) {
+        self.timeout_ms.store(ms, Ordering::Relaxed);
     }
 
     pub(crate) fn ids(&self) -> Vec<AuthId> {
@@ -152,15 +166,26 @@ impl Conn {
         self.greeted.load(Ordering::Acquire)
     }
 
-    /// Returns the number of frames received, sent and queued, and the last request's opcode and xid.
-    pub(crate) fn traffic(&self) -> (u64, u64, usize, i32, i32) {
-        let (opcode, xid) = *lock(&self.last);
+    /// Returns the number of frames received, sent and queued.
+    pub(crate) fn traffic(&self) -> (u64, u64, usize) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (count(&self.received), count(&self.sent), lock(&self.out).queue.len(), opcode, xid)
+        (count(&self.received), count(&self.sent), lock(&self.out).queue.len())
+    }
+
+    /// Returns the number of frames received and sent, and counts from 0 again.
+    pub(crate) fn take_traffic(&self) -> (u64, u64) {
+        *lock(&self.last) = None;
+        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+        (take(&self.received), take(&self.sent))
+    }
+
+    /// Returns the opcode and the xid of the last request, and the zxid at its reply.
+    pub(crate) fn last(&self) -> Option<(i32, i32, i64)> {
+        *lock(&self.last)
     }
 
     /// Queues a frame, unless the connection is closed.
-    pub(crate) fn push(&self, frame: Vec<u8>, replied: Option<Replied>) {
+    pub(crate) fn push(&self, frame: Frame, replied: Option<Replied>) {
         let mut out = lock(&self.out);
         if out.closed {
             return;
@@ -266,7 +291,7 @@ impl Conn {
         item
     }
 
-    fn next_frame(&self) -> Option<(Vec<u8>, Option<Replied>)> {
+    fn next_frame(&self) -> Option<(Frame, Option<Replied>)> {
         let mut out = lock(&self.out);
         if !matches!(out.queue.front(), Some(Out::Frame(..))) {
             return None;
@@ -325,7 +350,6 @@ pub(crate) async fn serve<L: Listener>(stream: L::Stream, conn: Arc<Conn>, share
 }
 
 async fn write_all<S: Stream>(write: &mut WriteHalf<S>, conn: &Conn, shared: &Shared) -> End {
-    let mut batch = Vec::new();
     loop {
         let item = conn.next_out().await;
         shared.until_flows(conn, Direction::ToClient).await;
@@ -335,38 +359,54 @@ async fn write_all<S: Stream>(write: &mut WriteHalf<S>, conn: &Conn, shared: &Sh
             Out::End(end) => return end,
             Out::Silence => std::future::pending().await,
             Out::Frame(frame, replied) => {
-                batch.clear();
-                batch.extend_from_slice(&frame);
+                let mut frames = vec![frame];
                 let mut logged: Vec<Replied> = replied.into_iter().collect();
-                while batch.len() < 64 * 1024 {
+                let mut bytes = frames.iter().map(Frame::len).sum::<usize>();
+                while bytes < BATCH {
                     let Some((frame, replied)) = conn.next_frame() else {
                         break;
                     };
-                    batch.extend_from_slice(&frame);
+                    bytes += frame.len();
+                    frames.push(frame);
                     logged.extend(replied);
                 }
-                if !logged.is_empty() {
-                    shared.change(|state| {
-                        for r in logged {
-                            state.record(
-                                LogKind::Replied,
-                                r.request,
-                                r.session,
-                                r.op,
-                                r.opcode,
-                                &r.path,
-                                r.error,
-                            );
-                        }
-                    });
-                }
-                if write.write_all(&batch).await.is_err() {
+                log_replies(shared, logged);
+                if write_frames(write, &frames).await.is_err() {
                     return End::Gone;
                 }
-                conn.written(batch.len());
+                conn.written(bytes);
             }
         }
     }
+}
+
+fn log_replies(shared: &Shared, logged: Vec<Replied>) {
+    if logged.is_empty() {
+        return;
+    }
+    shared.change(|state| {
+        for r in logged {
+            state.record(LogKind::Replied, r.request, r.session, r.op, r.opcode, &r.path, r.error);
+        }
+    });
+}
+
+/// Writes frames in as few calls as their small pieces allow. Large pieces are not copied.
+async fn write_frames<S: Stream>(write: &mut WriteHalf<S>, frames: &[Frame]) -> io::Result<()> {
+    let mut batch = Vec::new();
+    for piece in frames.iter().flat_map(Frame::pieces) {
+        if piece.len() >= BATCH {
+            write.write_all(&std::mem::take(&mut batch)).await?;
+            write.write_all(piece).await?;
+            continue;
+        }
+        batch.extend_from_slice(piece);
+        if batch.len() >= BATCH {
+            write.write_all(&batch).await?;
+            batch.clear();
+        }
+    }
+    write.write_all(&batch).await
 }
 
 type ToProcessor = mpsc::Sender<(Inbound, OwnedSemaphorePermit)>;
@@ -389,8 +429,12 @@ async fn read_all<S: Stream>(
                 break;
             };
             if !connected {
-                if let Some(text) = words::answer(shared, *head) {
-                    conn.push(text.into_bytes(), None);
+                if words::takes_a_number(*head) && pending.len() < 12 {
+                    break;
+                }
+                if let Some(text) = words::answer(shared, pending) {
+                    conn.received.fetch_add(1, Ordering::Relaxed);
+                    conn.push(text.into(), None);
                     conn.lose(Loss::Close);
                     return std::future::pending().await;
                 }
@@ -531,13 +575,12 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
     }
     let mut reader = Reader::new(frame);
     let (xid, opcode) = (reader.i32().ok()?, reader.i32().ok()?);
-    let body = Request::decode(opcode, &mut reader);
+    let body = Request::decode(opcode, &mut reader, shared.since_3_9);
     let op = Op::of(opcode);
-    if op == Op::Auth && body.is_err() {
+    if matches!(opcode, opcode::AUTH | opcode::SASL) && body.is_err() {
         // ZooKeeper decodes these at once, and closes the connection.
         return None;
     }
-    *lock(&conn.last) = (opcode, xid);
     let (number, known) = shared.change(|state| {
         let (number, session) = (state.next_request(), conn.session());
         let heard_at = state.heard_at();
@@ -712,7 +755,8 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
         } else {
             state.submit(conn, ask, fail)
         };
-        let Ask { number, op, opcode, .. } = *ask;
+        let Ask { number, xid, op, opcode, .. } = *ask;
+        *lock(&conn.last) = Some((opcode, xid, state.zxid));
         state.record(LogKind::Applied, number, session, op, opcode, &answer.path, answer.error);
         let mut cells: Vec<Arc<Cell>> = verdict.fail.into_iter().map(|(_, cell)| cell).collect();
         if let Some((delay, cell)) = verdict.delay {
@@ -729,8 +773,10 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
             return (Next::Stop, cells, answer.path);
         }
         let (path, error) = (answer.path.clone(), answer.error);
-        let replied = Replied { request: number, session, op, opcode, path, error };
-        conn.push(answer.frame, Some(replied));
+        if let Some(frame) = answer.frame {
+            let replied = Replied { request: number, session, op, opcode, path, error };
+            conn.push(frame, Some(replied));
+        }
         if answer.close {
             conn.queue(Out::End(End::Fin));
         }

@@ -26,7 +26,7 @@ use crate::state::{Config, Isolation, State, Version};
 use crate::txn::{Effect, Who};
 use crate::view::{NodeInfo, SessionInfo, View};
 use crate::wire::request::{Create, Write};
-use crate::wire::{Acl, AuthId, opcode};
+use crate::wire::{AskedAcl, opcode};
 
 /// A direction in which bytes flow, for [`Server::stall`].
 ///
@@ -126,6 +126,8 @@ pub(crate) struct Shared {
     stalls_changed: Signal,
     any_stall: AtomicBool,
     max_frame: usize,
+    /// Whether it behaves like 3.9.
+    pub(crate) since_3_9: bool,
     pub(crate) port: AtomicU16,
 }
 
@@ -235,6 +237,7 @@ pub struct Builder {
     clock_rate: f64,
     touch_interval: Duration,
     members: usize,
+    super_digest: Option<String>,
 }
 
 impl Default for Builder {
@@ -250,6 +253,7 @@ impl Default for Builder {
             clock_rate: 1.0,
             touch_interval: Duration::ZERO,
             members: 1,
+            super_digest: None,
         }
     }
 }
@@ -321,6 +325,27 @@ impl Builder {
         self
     }
 
+    /// Sets ZooKeeper's `DigestAuthenticationProvider.superDigest`, `super:` and the hash of `super:` and the
+    /// password: a client with this password may do everything. There is none by default.
+    ///
+    /// ```
+    /// use zookeeper_client::Client;
+    /// use zookeeper_test_server::Server;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::builder().super_digest("super:xQJmxLMiHGwaqBvst5y6rkB6HQs=").start()?;
+    /// let auth = Client::connector().with_auth("digest", b"super:admin");
+    /// let client = auth.connect(&server.connect_string()).await?;
+    /// assert!(client.list_auth_users().await?.iter().any(|user| user.scheme() == "super"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
+        self.super_digest = Some(digest.into());
+        self
+    }
+
     /// Starts the server on a thread of its own. It accepts connections when this returns.
     ///
     /// # Errors
@@ -388,11 +413,13 @@ impl Builder {
             clock_rate: self.clock_rate,
             touch_interval: self.touch_interval,
             members: listeners.len(),
+            super_digest: self.super_digest,
         };
         let addrs = listeners.iter().map(Listener::addr).collect::<io::Result<Vec<SocketAddr>>>()?;
         let addr = *addrs.first().ok_or(io::ErrorKind::InvalidInput)?;
         let shared = Arc::new(Shared {
             max_frame: config.max_frame,
+            since_3_9: config.version == Version::V3_9,
             state: Mutex::new(State::new(config)),
             changed: Signal::new(),
             stalls: Mutex::default(),
@@ -912,7 +939,7 @@ impl Server {
     /// # Errors
     /// Those of ZooKeeper's `setData`, such as [`ServerError::NoNode`].
     pub fn set_data(&self, path: &str, data: impl AsRef<[u8]>) -> Result<(), ServerError> {
-        let data = Some(data.as_ref().to_vec());
+        let data = Some(data.as_ref().into());
         self.write(0, Write::SetData { path: path.to_owned(), data, version: -1 }).map(drop)
     }
 
@@ -1189,6 +1216,6 @@ impl Drop for Timer {
 }
 
 fn create(path: &str, data: &[u8], opcode: i32, flags: i32) -> Write {
-    let acl = vec![Acl { perms: 31, id: AuthId::new("world", "anyone") }];
-    Write::Create(Create { opcode, path: path.to_owned(), data: Some(data.to_vec()), acl, flags, ttl: -1 })
+    let acl = Some(vec![AskedAcl::new(31, "world", "anyone")]);
+    Write::Create(Create { opcode, path: path.to_owned(), data: Some(data.into()), acl, flags, ttl: -1 })
 }
