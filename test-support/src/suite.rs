@@ -59,6 +59,7 @@ impl<E: fmt::Display> IntoOutcome for Result<(), E> {
 #[derive(Debug)]
 pub struct Suite {
     trials: Vec<Trial>,
+    last_line: Option<fn() -> Option<String>>,
     not_run: NotRun,
     limit: Duration,
     at_once: Option<usize>,
@@ -95,6 +96,7 @@ impl Suite {
     pub fn new() -> Self {
         Self {
             trials: Vec::new(),
+            last_line: None,
             not_run: NotRun::default(),
             limit: TIME_LIMIT,
             at_once: None,
@@ -111,6 +113,11 @@ impl Suite {
     /// for other tests, or as many as the machine has processors.
     pub fn at_once(&mut self, trials: usize) {
         self.at_once = Some(trials);
+    }
+
+    /// Has the output end with what a function returns when all trials have run, if it returns anything.
+    pub fn last_line(&mut self, line: fn() -> Option<String>) {
+        self.last_line = Some(line);
     }
 
     /// Adds a trial that every machine can run.
@@ -168,6 +175,9 @@ impl Suite {
         }
         if let Some(summary) = self.not_run.summary() {
             println!("{summary}");
+        }
+        if let Some(line) = self.last_line.and_then(|line| line()) {
+            println!("{line}");
         }
         stop_shared();
         process::exit(if conclusion.has_failed() { 101 } else { 0 })
