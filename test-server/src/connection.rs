@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::io::{self, AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::counters::{LogKind, Op};
+use crate::counters::{LogKind, Op, Reason};
 use crate::fault::{Asked, Cell, Hit, Loss};
 use crate::listener::{Listener, Stream};
 use crate::server::{Direction, Shared};
@@ -43,7 +43,8 @@ pub(crate) enum End {
 
 /// The bytes of queued replies above which no further request is processed.
 const SOFT_OUT: usize = 4 << 20;
-/// The bytes of queued replies and events above which the connection of a client that does not read is reset.
+/// The bytes of queued replies and events above which the connection of a client that does not read is reset,
+/// with what is shared with the tree.
 pub(crate) const HARD_OUT: usize = 64 << 20;
 /// The bytes that are written at once.
 const BATCH: usize = 64 * 1024;
@@ -78,8 +79,18 @@ pub(crate) struct Replied {
 #[derive(Debug, Default)]
 struct Outbound {
     queue: VecDeque<Out>,
+    /// With what is shared with the tree.
     bytes: usize,
+    /// What the connection alone keeps, which all connections together count.
+    own: usize,
     closed: bool,
+}
+
+/// The memory that a frame takes in a queue beside its bytes, about.
+const ENTRY: usize = 160;
+
+fn cost(frame: &Frame) -> usize {
+    frame.own_len() + ENTRY
 }
 
 /// The part of a connection that the rest of the server uses.
@@ -96,6 +107,8 @@ pub(crate) struct Conn {
     timeout_ms: AtomicU64,
     ids: Mutex<Vec<AuthId>>,
     out: Mutex<Outbound>,
+    /// What waits to be sent on all connections, in bytes.
+    all: Arc<AtomicUsize>,
     moved: Signal,
     end: watch::Sender<Option<End>>,
     /// A fault has struck: whatever arrives now is discarded.
@@ -111,7 +124,13 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(id: u64, peer: SocketAddr, member: usize, since_ms: i64) -> Self {
+    pub(crate) fn new(
+        id: u64,
+        peer: SocketAddr,
+        member: usize,
+        since_ms: i64,
+        all: Arc<AtomicUsize>,
+    ) -> Self {
         Self {
             id,
             peer,
@@ -121,6 +140,7 @@ impl Conn {
             timeout_ms: AtomicU64::new(0),
             ids: Mutex::new(vec![AuthId::new("ip", peer.ip().to_string())]),
             out: Mutex::default(),
+            all,
             moved: Signal::new(),
             end: watch::Sender::new(None),
             deaf: AtomicBool::new(false),
@@ -184,20 +204,24 @@ impl Conn {
         *lock(&self.last)
     }
 
-    /// Queues a frame, unless the connection is closed.
+    /// Queues a frame, unless the connection is closed. [`State::send`] sees to it that a client reads.
     pub(crate) fn push(&self, frame: Frame, replied: Option<Replied>) {
         let mut out = lock(&self.out);
         if out.closed {
             return;
         }
         out.bytes += frame.len();
+        out.own += cost(&frame);
+        self.all.fetch_add(cost(&frame), Ordering::Relaxed);
         out.queue.push_back(Out::Frame(frame, replied));
-        let bytes = out.bytes;
         drop(out);
         self.moved.raise();
-        if bytes > HARD_OUT {
-            self.kill(End::Reset);
-        }
+    }
+
+    /// Returns the bytes that wait to be sent, and those of them that only this connection keeps.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let out = lock(&self.out);
+        (out.bytes, out.own)
     }
 
     fn queue(&self, item: Out) {
@@ -218,7 +242,10 @@ impl Conn {
 
     /// Drops what is queued, and queues nothing any more.
     pub(crate) fn close(&self) {
-        *lock(&self.out) = Outbound { closed: true, ..Outbound::default() };
+        let mut out = lock(&self.out);
+        self.all.fetch_sub(out.own, Ordering::Relaxed);
+        *out = Outbound { closed: true, ..Outbound::default() };
+        drop(out);
         self.moved.raise();
     }
 
@@ -305,9 +332,13 @@ impl Conn {
         }
     }
 
-    fn written(&self, bytes: usize) {
+    fn written(&self, frames: &[Frame]) {
         let mut out = lock(&self.out);
-        out.bytes = out.bytes.saturating_sub(bytes);
+        out.bytes = out.bytes.saturating_sub(frames.iter().map(Frame::len).sum());
+        // If it is closed by now, they are not counted any more.
+        let own = out.own.min(frames.iter().map(cost).sum());
+        out.own -= own;
+        self.all.fetch_sub(own, Ordering::Relaxed);
         drop(out);
         self.moved.raise();
     }
@@ -374,7 +405,7 @@ async fn write_all<S: Stream>(write: &mut WriteHalf<S>, conn: &Conn, shared: &Sh
                 if write_frames(write, &frames).await.is_err() {
                     return End::Gone;
                 }
-                conn.written(bytes);
+                conn.written(&frames);
             }
         }
     }
@@ -409,7 +440,22 @@ async fn write_frames<S: Stream>(write: &mut WriteHalf<S>, frames: &[Frame]) -> 
     write.write_all(&batch).await
 }
 
-type ToProcessor = mpsc::Sender<(Inbound, OwnedSemaphorePermit)>;
+/// What a request that waits counts for: its connection's share, and if there was room for that, what all
+/// connections have.
+type Permits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+type ToProcessor = mpsc::Sender<(Inbound, Permits)>;
+
+/// Takes the room of a request. If all connections together have none left, the request waits until it is the
+/// only one of its connection: so each gets on, whatever the others hold.
+async fn room_for(len: usize, own: &Arc<Semaphore>, all: &Arc<Semaphore>) -> Option<Permits> {
+    let permits = u32::try_from(len).unwrap_or(u32::MAX).min(MAX_IN);
+    let of_all = Arc::clone(all).try_acquire_many_owned(permits).ok();
+    let wanted = if of_all.is_some() { permits } else { MAX_IN };
+    let mut taken = Arc::clone(own).acquire_many_owned(wanted).await.ok()?;
+    // What is more than the request needs was only waited for.
+    let room = taken.split(permits as usize)?;
+    Some((room, of_all))
+}
 
 async fn read_all<S: Stream>(
     read: &mut ReadHalf<S>,
@@ -439,9 +485,10 @@ async fn read_all<S: Stream>(
                     return std::future::pending().await;
                 }
             }
-            let Some(len) = usize::try_from(i32::from_be_bytes(*head)).ok().filter(|len| *len <= max_frame)
-            else {
-                return End::Fin;
+            let len = match usize::try_from(i32::from_be_bytes(*head)) {
+                Ok(len) if len <= max_frame => len,
+                Ok(_) => return refuse(shared, conn, Reason::Oversized),
+                Err(_) => return refuse(shared, conn, Reason::Malformed),
             };
             if pending.len() < 4 + len {
                 break;
@@ -449,7 +496,7 @@ async fn read_all<S: Stream>(
             if !connected {
                 // The session may be stalled, so it must be known before the frame counts as arrived.
                 let Ok(connect) = Connect::decode(&pending[4..4 + len]) else {
-                    return End::Fin;
+                    return refuse(shared, conn, Reason::Malformed);
                 };
                 conn.set_session(connect.session);
             }
@@ -461,15 +508,14 @@ async fn read_all<S: Stream>(
                 break;
             }
             let Some(inbound) = arrive(conn, shared, &input.pending()[4..4 + len], connected) else {
-                return End::Fin;
+                return refuse(shared, conn, Reason::Malformed);
             };
             connected = true;
             input.start += 4 + len;
-            let permits = u32::try_from(len).unwrap_or(u32::MAX).min(MAX_IN);
-            let Ok(permit) = Arc::clone(&budget).acquire_many_owned(permits).await else {
+            let Some(permits) = room_for(len, &budget, &shared.inbound).await else {
                 return End::Gone;
             };
-            dead |= to_processor.send((inbound, permit)).await.is_err();
+            dead |= to_processor.send((inbound, permits)).await.is_err();
             if let Some(end) = greeted(read, &mut input, conn, &to_processor, max_frame).await {
                 return end;
             }
@@ -487,6 +533,12 @@ async fn read_all<S: Stream>(
             return end;
         }
     }
+}
+
+/// Logs why a connection is closed.
+fn refuse(shared: &Shared, conn: &Conn, reason: Reason) -> End {
+    shared.change(|state| state.record_closed(conn, reason));
+    End::Fin
 }
 
 /// Waits while bytes to the server are stalled, and reads on, to notice if the client closes the connection.
@@ -600,12 +652,8 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
     Some(Inbound::Ask(Ask { number, xid, opcode, op, body }))
 }
 
-async fn process_all(
-    mut from_reader: mpsc::Receiver<(Inbound, OwnedSemaphorePermit)>,
-    conn: &Arc<Conn>,
-    shared: &Shared,
-) {
-    while let Some((inbound, _permit)) = from_reader.recv().await {
+async fn process_all(mut from_reader: mpsc::Receiver<(Inbound, Permits)>, conn: &Arc<Conn>, shared: &Shared) {
+    while let Some((inbound, _permits)) = from_reader.recv().await {
         conn.room().await;
         let verdict = shared.with(|state| state.plan.judge_request(&asked(conn, &inbound)));
         for cell in &verdict.hold {
@@ -744,6 +792,11 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
             discard(state, conn, inbound);
             return (Next::Stop, Vec::new(), String::new());
         }
+        if !state.connections.contains_key(&conn.id) && ask.body.as_ref().is_ok_and(Request::is_read) {
+            // Nobody would get the reply.
+            discard(state, conn, inbound);
+            return (Next::GoOn, Vec::new(), String::new());
+        }
         let session = conn.session();
         if state.is_cut(conn) && !state.answers_alone(conn, ask) {
             return (Next::Stuck, Vec::new(), String::new());
@@ -775,7 +828,7 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
         let (path, error) = (answer.path.clone(), answer.error);
         if let Some(frame) = answer.frame {
             let replied = Replied { request: number, session, op, opcode, path, error };
-            conn.push(frame, Some(replied));
+            state.send(conn, frame, Some(replied));
         }
         if answer.close {
             conn.queue(Out::End(End::Fin));

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -128,6 +128,8 @@ pub(crate) struct Shared {
     max_frame: usize,
     /// Whether it behaves like 3.9.
     pub(crate) since_3_9: bool,
+    /// The bytes that may wait to be processed on all connections.
+    pub(crate) inbound: Arc<Semaphore>,
     pub(crate) port: AtomicU16,
 }
 
@@ -238,6 +240,7 @@ pub struct Builder {
     touch_interval: Duration,
     members: usize,
     super_digest: Option<String>,
+    max_queued: usize,
 }
 
 impl Default for Builder {
@@ -254,6 +257,7 @@ impl Default for Builder {
             touch_interval: Duration::ZERO,
             members: 1,
             super_digest: None,
+            max_queued: 128 << 20,
         }
     }
 }
@@ -293,6 +297,17 @@ impl Builder {
     /// longer one closes the connection.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.max_frame = bytes;
+        self
+    }
+
+    /// Sets how many bytes may wait for all clients together: 128 MiB by default.
+    ///
+    /// When more than that waits to be sent, the connection for which most waits is reset, and the log
+    /// [says so](crate::Reason::Slow). Data that the tree still has does not count. When as much waits to be
+    /// processed, each connection may have only one further request waiting. What the nodes take is not
+    /// bounded.
+    pub fn max_queued(mut self, bytes: usize) -> Self {
+        self.max_queued = bytes;
         self
     }
 
@@ -414,12 +429,14 @@ impl Builder {
             touch_interval: self.touch_interval,
             members: listeners.len(),
             super_digest: self.super_digest,
+            max_queued: self.max_queued,
         };
         let addrs = listeners.iter().map(Listener::addr).collect::<io::Result<Vec<SocketAddr>>>()?;
         let addr = *addrs.first().ok_or(io::ErrorKind::InvalidInput)?;
         let shared = Arc::new(Shared {
             max_frame: config.max_frame,
             since_3_9: config.version == Version::V3_9,
+            inbound: Arc::new(Semaphore::new(config.max_queued.min(Semaphore::MAX_PERMITS))),
             state: Mutex::new(State::new(config)),
             changed: Signal::new(),
             stalls: Mutex::default(),
@@ -1056,7 +1073,7 @@ impl Server {
         self.look(|view| view.watches_on(path))
     }
 
-    /// Returns the last 100,000 entries of the server's log, oldest first. See [`LogEntry`] for an example.
+    /// Returns the last 100,000 entries of the server's log, oldest first, or fewer if their paths are long. See [`LogEntry`] for an example.
     #[must_use]
     pub fn log(&self) -> Vec<LogEntry> {
         self.shared.with(|state| state.log.snapshot())

@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use crate::connection::{Conn, End, HARD_OUT};
-use crate::counters::{Counters, Log, LogEntry, LogKind, Op};
+use crate::connection::{Conn, End, HARD_OUT, Replied};
+use crate::counters::{Counters, Log, LogEntry, LogKind, Op, Reason};
 use crate::digest;
 use crate::error::ServerError;
 use crate::fault::Plan;
@@ -122,6 +123,8 @@ pub(crate) struct Config {
     /// How often the leader is told which sessions are alive.
     pub(crate) touch_interval: Duration,
     pub(crate) super_digest: Option<String>,
+    /// How many bytes may wait to be sent on all connections.
+    pub(crate) max_queued: usize,
 }
 
 /// A request whose header has been read.
@@ -217,6 +220,8 @@ pub(crate) struct State {
     isolated: HashMap<i64, Isolated>,
     next_connection: u64,
     next_request: u64,
+    /// The bytes that wait to be sent on all connections.
+    waiting: Arc<AtomicUsize>,
 }
 
 /// Returns the time of the wall clock, which is visible in Stats and session ids and decides nothing.
@@ -254,6 +259,7 @@ impl State {
             isolated: HashMap::new(),
             next_connection: 1,
             next_request: 1,
+            waiting: Arc::default(),
             config,
         }
     }
@@ -287,7 +293,8 @@ impl State {
     }
 
     pub(crate) fn register(&mut self, peer: std::net::SocketAddr, member: usize) -> Arc<Conn> {
-        let conn = Arc::new(Conn::new(self.next_connection, peer, member, wall_ms()));
+        let conn =
+            Arc::new(Conn::new(self.next_connection, peer, member, wall_ms(), Arc::clone(&self.waiting)));
         self.next_connection += 1;
         self.connections.insert(conn.id, Arc::clone(&conn));
         conn
@@ -360,6 +367,7 @@ impl State {
             // As in ZooKeeper, whether or not the password is right. An isolated member does not learn of it.
             if let Some(old) = self.connection_of(request.session).cloned() {
                 if !self.is_cut(&old) {
+                    self.record_closed(&old, Reason::Moved);
                     self.disconnect(&old);
                     old.kill(End::Fin);
                 }
@@ -740,10 +748,14 @@ impl State {
 
     fn multi(&mut self, who: Who<'_>, writes: &[Write]) -> Result<Outcome, ServerError> {
         let v3_8 = self.config.version == Version::V3_8;
-        if v3_8 && writes.contains(&Write::NullPath) {
-            // It trips after the id was given, and before there is a transaction.
-            self.skipped += 1;
-            return Ok(Outcome::Broken(Vec::new()));
+        if writes.contains(&Write::NullPath) {
+            // It trips after the id was given, and before there is a transaction. Since 3.9 there is one that fails.
+            if v3_8 {
+                self.skipped += 1;
+                return Ok(Outcome::Broken(Vec::new()));
+            }
+            self.stamp();
+            return Err(ServerError::Marshalling);
         }
         if writes.contains(&Write::NullAcl) {
             // It trips while it reads the request.
@@ -814,16 +826,31 @@ impl State {
             let standing = index.and_then(|index| Some((index, members.get(index)?.member)));
             standing.is_some_and(|(index, member)| learns(index, member))
         };
+        // All who are told of one event share its frame.
+        let mut frame = None;
         for event in self.watches.fire(change, of) {
-            self.notify(&event);
+            frame = frame
+                .filter(|(kind, path, _): &(i32, String, Frame)| (*kind, path) == (event.kind, &event.path));
+            let (_, _, frame) = frame.get_or_insert_with(|| self.notification(&event));
+            let frame = frame.clone();
+            self.notify(&event, frame);
         }
     }
 
-    fn notify(&mut self, event: &Event) {
-        let Some(conn) = self.connections.get(&event.connection) else {
+    fn notification(&self, event: &Event) -> (i32, String, Frame) {
+        let zxid = match self.config.version {
+            // What a client has missed is told without one.
+            Version::V3_9 if event.acl.is_some() => self.zxid,
+            _ => -1,
+        };
+        (event.kind, event.path.clone(), reply::notification(event.kind, &event.path, zxid))
+    }
+
+    fn notify(&mut self, event: &Event, frame: Frame) {
+        let Some(conn) = self.connections.get(&event.connection).cloned() else {
             return;
         };
-        if self.is_cut(conn) {
+        if self.is_cut(&conn) {
             // An isolated member does not learn of changes.
             return;
         }
@@ -835,13 +862,8 @@ impl State {
                 return;
             }
         }
-        let zxid = match self.config.version {
-            // What a client has missed is told without one.
-            Version::V3_9 if event.acl.is_some() => self.zxid,
-            _ => -1,
-        };
         let session = conn.session();
-        conn.push(reply::notification(event.kind, &event.path, zxid), None);
+        self.send(&conn, frame, None);
         self.counters.count_notification(session);
         self.record(LogKind::Notified, 0, session, Op::Other(event.kind), event.kind, &event.path, 0);
     }
@@ -850,7 +872,9 @@ impl State {
     /// is done.
     fn set_watches(&mut self, connection: u64, wanted: &SetWatches) -> Option<()> {
         let missed = |state: &mut Self, path: &str, kind| {
-            state.notify(&Event { connection, kind, path: path.to_owned(), acl: None });
+            let event = Event { connection, kind, path: path.to_owned(), acl: None };
+            let (_, _, frame) = state.notification(&event);
+            state.notify(&event, frame);
         };
         for path in paths(&wanted.data) {
             let path = path?;
@@ -953,6 +977,35 @@ impl State {
             }
         }
         due.len()
+    }
+
+    /// Queues a frame for a client. One that does not read loses its connection.
+    pub(crate) fn send(&mut self, conn: &Conn, frame: Frame, replied: Option<Replied>) {
+        conn.push(frame, replied);
+        if conn.waiting().0 > HARD_OUT {
+            self.drop_slow(conn);
+        }
+        while self.waiting.load(Ordering::Relaxed) > self.config.max_queued {
+            let slowest = self.connections.values().max_by_key(|conn| (conn.waiting().1, conn.id)).cloned();
+            match slowest {
+                Some(conn) if conn.waiting().1 > 0 => self.drop_slow(&conn),
+                // What is left belongs to connections that are about to end.
+                _ => return,
+            }
+        }
+    }
+
+    fn drop_slow(&mut self, conn: &Conn) {
+        self.record_closed(conn, Reason::Slow);
+        self.disconnect(conn);
+        conn.kill(End::Reset);
+    }
+
+    /// Logs that the server closes a connection of its own accord.
+    pub(crate) fn record_closed(&mut self, conn: &Conn, reason: Reason) {
+        let session = conn.session();
+        tracing::warn!(peer = %conn.peer, session = %format_args!("{session:#x}"), ?reason, "connection closed");
+        self.record(LogKind::Closed(reason), 0, session, Op::Connect, 0, "", 0);
     }
 
     #[expect(clippy::too_many_arguments, reason = "the columns of a log entry")]

@@ -481,10 +481,12 @@ impl Stage {
                 self.actors[actor] = Raw::connect(self.addr, 30_000)?;
                 self.owners.insert(self.actors[actor].session(), format!("client {actor}"));
             }
-            Step::Check { .. } => {
+            // Since 3.9.6 it is refused, and the test server does as that.
+            Step::Check { .. } if is_at_least([3, 9, 0]) && !is_at_least([3, 9, 6]) => {}
+            Step::Check { .. } if !is_at_least([3, 9, 6]) => {
                 let (_, body) = self.request(step);
-                if let Err(error) = self.check(&mut seen, actor, &body) {
-                    let _ = write!(seen, "closed: {:?}", error.kind());
+                if self.check(&mut seen, actor, &body).is_err() {
+                    seen.push_str("closed");
                 }
             }
             step => {
@@ -515,7 +517,10 @@ impl Stage {
         let (events, reply) = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                let _ = write!(seen, "\n  client {actor}: no reply to {op}: {:?}", error.kind());
+                // Whether by an end or a reset is a matter of the moment.
+                let silent = error.kind() == io::ErrorKind::WouldBlock;
+                let what = if silent { "no reply" } else { "closed" };
+                let _ = write!(seen, "\n  client {actor}: {what} after {op}");
                 return;
             }
         };

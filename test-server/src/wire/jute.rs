@@ -142,6 +142,7 @@ pub(crate) struct Writer {
     /// The bytes up to the first shared data; empty if there is none yet.
     head: Vec<u8>,
     parts: Vec<Arc<[u8]>>,
+    shared: usize,
     bytes: Vec<u8>,
 }
 
@@ -150,7 +151,7 @@ const SHARED: usize = 1024;
 
 impl Writer {
     pub(crate) fn new() -> Self {
-        Self { head: Vec::new(), parts: Vec::new(), bytes: vec![0; 4] }
+        Self { head: Vec::new(), parts: Vec::new(), shared: 0, bytes: vec![0; 4] }
     }
 
     pub(crate) fn frame(mut self) -> Frame {
@@ -158,7 +159,7 @@ impl Writer {
         let len = self.head.len() + self.parts.iter().map(|part| part.len()).sum::<usize>();
         self.head[..4].copy_from_slice(&length(len - 4).to_be_bytes());
         self.parts.insert(0, self.head.into());
-        Frame { parts: self.parts, len }
+        Frame { parts: self.parts, len, shared: self.shared }
     }
 
     fn finish_part(&mut self) {
@@ -176,6 +177,7 @@ impl Writer {
             Some(value) if value.len() >= SHARED => {
                 self.i32(length(value.len()));
                 self.finish_part();
+                self.shared += value.len();
                 self.parts.push(Arc::clone(value));
             }
             value => self.buffer(value.map(|value| &value[..])),
@@ -264,11 +266,18 @@ pub(crate) fn length(len: usize) -> i32 {
 pub(crate) struct Frame {
     parts: Vec<Arc<[u8]>>,
     len: usize,
+    /// The bytes that it shares with the tree.
+    shared: usize,
 }
 
 impl Frame {
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Returns the bytes that it alone keeps.
+    pub(crate) fn own_len(&self) -> usize {
+        self.len - self.shared
     }
 
     /// Returns its bytes in pieces.
@@ -280,6 +289,6 @@ impl Frame {
 /// The answer to a four-letter word, which has no length in front.
 impl From<String> for Frame {
     fn from(text: String) -> Self {
-        Self { len: text.len(), parts: vec![text.into_bytes().into()] }
+        Self { len: text.len(), parts: vec![text.into_bytes().into()], shared: 0 }
     }
 }

@@ -311,6 +311,19 @@ impl Request {
         })
     }
 
+    /// Whether it has no effect that outlives its connection.
+    pub(crate) fn is_read(&self) -> bool {
+        !matches!(
+            self,
+            Self::Write(_)
+                | Self::Multi(_)
+                | Self::Reconfig
+                | Self::DeleteContainer
+                | Self::CreateSession { .. }
+                | Self::CloseSession
+        )
+    }
+
     /// Returns the path that a request names; of a multi, the first. Empty if it names none.
     pub(crate) fn path(&self) -> &str {
         self.paths().next().unwrap_or("")
