@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, mpsc as std_mpsc};
 use std::task::Poll;
@@ -236,6 +236,7 @@ pub struct Builder {
     version: Version,
     max_frame: usize,
     port: u16,
+    bind: IpAddr,
     clock_rate: f64,
     touch_interval: Duration,
     members: usize,
@@ -253,6 +254,7 @@ impl Default for Builder {
             version: Version::default(),
             max_frame: 0xf_ffff,
             port: 0,
+            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             clock_rate: 1.0,
             touch_interval: Duration::ZERO,
             members: 1,
@@ -311,9 +313,15 @@ impl Builder {
         self
     }
 
-    /// Sets the port on 127.0.0.1; 0, the default, is a free one.
+    /// Sets the port; 0, the default, is a free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
+        self
+    }
+
+    /// Sets the address to listen on; 127.0.0.1 by default, which only this machine reaches.
+    pub fn bind(mut self, addr: IpAddr) -> Self {
+        self.bind = addr;
         self
     }
 
@@ -373,9 +381,9 @@ impl Builder {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (mut server, main) = {
             let _entered = runtime.enter();
-            let mut listeners = vec![Tcp::bind(self.port)?];
+            let mut listeners = vec![Tcp::bind((self.bind, self.port).into())?];
             for _ in 1..self.members {
-                listeners.push(Tcp::bind(0)?);
+                listeners.push(Tcp::bind((self.bind, 0).into())?);
             }
             self.parts(listeners, runtime.handle().clone())?
         };
@@ -623,8 +631,8 @@ impl Server {
         Builder::default()
     }
 
-    /// Returns `127.0.0.1:port`, which clients take as their connect string; of an ensemble that of each
-    /// member, with commas between.
+    /// Returns `127.0.0.1:port`, or another address that it is [bound](Builder::bind) to, which clients take as
+    /// their connect string; of an ensemble that of each member, with commas between.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.addrs.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")

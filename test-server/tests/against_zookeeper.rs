@@ -492,7 +492,14 @@ impl Stage {
             step => {
                 let (op, body) = self.request(step);
                 let answer = self.actors[actor].ask(op, &body);
+                // Refusals of what is unknown, and of credentials, end the connection in a moment.
+                let ends = answer.as_ref().is_ok_and(|(_, reply)| matches!(reply.error, -6 | -115));
                 self.frames(&mut seen, actor, op, answer);
+                if ends {
+                    let end = self.actors[actor].recv().map(|frame| (Vec::new(), frame));
+                    self.frames(&mut seen, actor, op, end);
+                    self.reconnect(&mut seen, actor)?;
+                }
             }
         }
         // A reply to a later request comes after every event of this one.
