@@ -793,7 +793,7 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
             return (Next::Stop, Vec::new(), String::new());
         }
         if !state.connections.contains_key(&conn.id) && ask.body.as_ref().is_ok_and(Request::is_read) {
-            // Nobody would get the reply.
+            // No client would get the reply.
             discard(state, conn, inbound);
             return (Next::GoOn, Vec::new(), String::new());
         }

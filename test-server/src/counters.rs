@@ -255,8 +255,8 @@ pub enum Reason {
     Oversized,
     /// Its session has come back on another connection.
     Moved,
-    /// It does not read: more waits for it than the server keeps for one connection, or it is the one for which
-    /// most waits when all have reached [`Builder::max_queued`](crate::Builder::max_queued).
+    /// It does not read: more waits for it than the server keeps for one connection, or it is the one for
+    /// which most waits when all have reached [`Builder::max_queued`](crate::Builder::max_queued).
     Slow,
 }
 

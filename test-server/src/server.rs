@@ -631,8 +631,8 @@ impl Server {
         Builder::default()
     }
 
-    /// Returns `127.0.0.1:port`, or another address that it is [bound](Builder::bind) to, which clients take as
-    /// their connect string; of an ensemble that of each member, with commas between.
+    /// Returns `127.0.0.1:port`, or another address that it is [bound](Builder::bind) to, which clients take
+    /// as their connect string; of an ensemble that of each member, with commas between.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.addrs.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
@@ -1081,7 +1081,8 @@ impl Server {
         self.look(|view| view.watches_on(path))
     }
 
-    /// Returns the last 100,000 entries of the server's log, oldest first, or fewer if their paths are long. See [`LogEntry`] for an example.
+    /// Returns the last 100,000 entries of the server's log, oldest first, or fewer if their paths are long.
+    /// See [`LogEntry`] for an example.
     #[must_use]
     pub fn log(&self) -> Vec<LogEntry> {
         self.shared.with(|state| state.log.snapshot())

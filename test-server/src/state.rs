@@ -56,7 +56,8 @@ pub enum Version {
     V3_8,
     /// 3.9: the reply to a create in a multi has its Stat, and watch events have the zxid of their
     /// transaction, unless they come late, after a reconnect. `exists` takes the permission to read the
-    /// node, as in 3.9.5 and in Debian's 3.9.3.
+    /// node, as in 3.9.5 and in Debian's 3.9.3. A check outside a multi, and `deleteContainer`, are refused,
+    /// as in 3.9.6.
     V3_9,
     /// ClickHouse Keeper as it is in 26.9. Of ZooKeeper's behaviour it changes this:
     ///
@@ -312,7 +313,7 @@ impl State {
         }
     }
 
-    /// Removes a connection from the table; returns whether it was there.
+    /// Removes a connection from the table; returns whether the table had it.
     fn forget(&mut self, conn: &Conn) -> bool {
         let known = self.connections.remove(&conn.id).is_some();
         if known {
@@ -749,7 +750,8 @@ impl State {
     fn multi(&mut self, who: Who<'_>, writes: &[Write]) -> Result<Outcome, ServerError> {
         let v3_8 = self.config.version == Version::V3_8;
         if writes.contains(&Write::NullPath) {
-            // It trips after the id was given, and before there is a transaction. Since 3.9 there is one that fails.
+            // It trips after the id was given, and before there is a transaction. Since 3.9 there is one that
+            // fails.
             if v3_8 {
                 self.skipped += 1;
                 return Ok(Outcome::Broken(Vec::new()));
@@ -868,8 +870,8 @@ impl State {
         self.record(LogKind::Notified, 0, session, Op::Other(event.kind), event.kind, &event.path, 0);
     }
 
-    /// Sets watches again; returns `None` if one of the lists, or a path in one, is null. What comes before it
-    /// is done.
+    /// Sets watches again; returns `None` if one of the lists, or a path in one, is null. What comes before
+    /// it is done.
     fn set_watches(&mut self, connection: u64, wanted: &SetWatches) -> Option<()> {
         let missed = |state: &mut Self, path: &str, kind| {
             let event = Event { connection, kind, path: path.to_owned(), acl: None };
@@ -1004,7 +1006,8 @@ impl State {
     /// Logs that the server closes a connection of its own accord.
     pub(crate) fn record_closed(&mut self, conn: &Conn, reason: Reason) {
         let session = conn.session();
-        tracing::warn!(peer = %conn.peer, session = %format_args!("{session:#x}"), ?reason, "connection closed");
+        let id = format_args!("{session:#x}");
+        tracing::warn!(peer = %conn.peer, session = %id, ?reason, "connection closed");
         self.record(LogKind::Closed(reason), 0, session, Op::Connect, 0, "", 0);
     }
 

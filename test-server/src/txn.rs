@@ -129,7 +129,8 @@ fn one(tree: &mut Tree, who: Who<'_>, write: &Write, at: Stamp) -> Result<Done, 
 
 /// Whether a create asks for a node with a time to live, and has none.
 pub(crate) fn lacks_ttl(write: &Write) -> bool {
-    matches!(write, Write::Create(create) if matches!(create.flags, 5 | 6) && create.opcode != opcode::CREATE_TTL)
+    let Write::Create(create) = write else { return false };
+    matches!(create.flags, 5 | 6) && create.opcode != opcode::CREATE_TTL
 }
 
 /// Returns the kind of node that a create asks for, and whether it is sequential.
@@ -262,8 +263,7 @@ fn number(text: &str, most: u32) -> Option<u32> {
     (number <= most).then_some(number)
 }
 
-/// Whether an id of the scheme `digest` is `name:hash`. What comes after the last part, as in `name:hash::`, does
-/// not count.
+/// Whether an id of the scheme `digest` is `name:hash`. Colons behind it do not count.
 fn is_digest(id: &str) -> bool {
     id.trim_end_matches(':').split(':').count() == 2
 }

@@ -98,8 +98,8 @@ impl Watches {
         }
     }
 
-    /// Returns the tables and modes that a kind of watches means. Kinds: 1 child, 2 data, 3 any, 4 persistent, 5
-    /// recursive.
+    /// Returns the tables and modes that a kind of watches means. Kinds: 1 child, 2 data, 3 any, 4
+    /// persistent, 5 recursive.
     fn targets(&self, kind: i32) -> Result<Vec<(Table, Mode)>, ServerError> {
         let (data, child) = (Table::Data, Table::Child);
         let all = |table| [Mode::OneShot, Mode::Persistent, Mode::Recursive].map(|mode| (table, mode));

@@ -238,8 +238,8 @@ fn item() -> impl Strategy<Value = Item> {
     ]
 }
 
-/// A create whose flags do not fit its number. All that may have a time to live have one: a `createTTL` without
-/// stops a real server for good.
+/// A create whose flags do not fit its number. All that may have a time to live have one: a `createTTL`
+/// without stops a real server for good.
 fn odd_create() -> impl Strategy<Value = Item> {
     let ops =
         prop_oneof![Just(op::CREATE), Just(op::CREATE2), Just(op::CREATE_CONTAINER), Just(op::CREATE_TTL)];
@@ -285,7 +285,8 @@ fn odd_step() -> impl Strategy<Value = Step> {
         1 => proptest::sample::select(vec![None, Some("server.1=a:1:2;3")])
             .prop_map(|members| Step::Reconfig { members }),
         1 => bytes().prop_map(|bytes| Step::DeleteContainer { bytes }),
-        1 => proptest::sample::select(vec![-12, -1, 0, 10, 99, 108, 4711]).prop_map(|op| Step::Unknown { op }),
+        1 => proptest::sample::select(vec![-12, -1, 0, 10, 99, 108, 4711])
+            .prop_map(|op| Step::Unknown { op }),
         6 => (proptest::sample::select(vec![
                 op::CREATE, op::DELETE, op::SET_DATA, op::EXISTS, op::GET_DATA, op::GET_CHILDREN, op::CREATE2,
                 op::MULTI, op::MULTI_READ, op::SET_ACL, op::SET_WATCHES2, op::SYNC, op::RECONFIG,
@@ -305,7 +306,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         24 => item().prop_filter("no check alone", |item| !matches!(item, Item::Check { .. })).prop_map(Step::Write),
         1 => odd_create().prop_map(Step::Write),
-        8 => proptest::collection::vec(prop_oneof![9 => item(), 1 => odd_create()], 0..4).prop_map(Step::Multi),
+        8 => proptest::collection::vec(prop_oneof![9 => item(), 1 => odd_create()], 0..4)
+            .prop_map(Step::Multi),
         4 => (path_or_null(), any::<bool>()).prop_map(|(path, watch)| Step::Exists { path, watch }),
         4 => (path_or_null(), any::<bool>()).prop_map(|(path, watch)| Step::GetData { path, watch }),
         4 => (path_or_null(), any::<bool>(), any::<bool>())
@@ -758,8 +760,10 @@ fn is_caught(wrong: &Server) -> Result<(), String> {
     }
 }
 
-/// Servers that are each wrong in one way.
-const WRONG: [(&str, fn() -> io::Result<Server>); 5] = [
+/// A server that is wrong in one way, and its name.
+type Wrong = (&'static str, fn() -> io::Result<Server>);
+
+const WRONG: [Wrong; 5] = [
     ("that_is_of_another_release", || {
         let other = if release() == Version::V3_8 { Version::V3_9 } else { Version::V3_8 };
         ours().zookeeper_version(other).start()
@@ -1014,7 +1018,7 @@ fn config() -> Config {
 fn main() {
     let mut suite = Suite::new();
     suite.time_limit(Duration::from_secs(600));
-    suite.last_line(compared);
+    suite.last_line = Some(compared);
     add_on_both(
         &mut suite,
         "children_are_numbered_by_the_count_of_creates",

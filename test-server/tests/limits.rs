@@ -1,9 +1,5 @@
-//! What a server keeps for clients that do not read, or are gone, and what it says when it closes a connection.
-
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking; clippy knows this only of #[test] functions"
-)]
+//! What a server keeps for clients that do not read, or are gone, and what it says when it closes a
+//! connection.
 
 mod raw;
 

@@ -59,7 +59,8 @@ impl<E: fmt::Display> IntoOutcome for Result<(), E> {
 #[derive(Debug)]
 pub struct Suite {
     trials: Vec<Trial>,
-    last_line: Option<fn() -> Option<String>>,
+    /// Returns what the output ends with when all trials have run, if there is anything to say.
+    pub last_line: Option<fn() -> Option<String>>,
     not_run: NotRun,
     limit: Duration,
     at_once: Option<usize>,
@@ -115,11 +116,6 @@ impl Suite {
         self.at_once = Some(trials);
     }
 
-    /// Has the output end with what a function returns when all trials have run, if it returns anything.
-    pub fn last_line(&mut self, line: fn() -> Option<String>) {
-        self.last_line = Some(line);
-    }
-
     /// Adds a trial that every machine can run.
     pub fn add<R: IntoOutcome>(
         &mut self,
@@ -173,10 +169,8 @@ impl Suite {
         if let Some(found) = peers::found() {
             println!("peers: {found}");
         }
-        if let Some(summary) = self.not_run.summary() {
-            println!("{summary}");
-        }
-        if let Some(line) = self.last_line.and_then(|line| line()) {
+        let last = self.last_line.and_then(|line| line());
+        for line in [self.not_run.summary(), last].into_iter().flatten() {
             println!("{line}");
         }
         stop_shared();

@@ -10,6 +10,8 @@ use zookeeper_test_server::Server;
 use crate::json::Json;
 use crate::verbs::{self, Faults};
 
+/// The thread's name.
+const NAME: &str = "admin";
 /// The longest line.
 const LINE: u64 = 16 << 20;
 
@@ -17,7 +19,7 @@ const LINE: u64 = 16 << 20;
 pub(crate) fn listen(addr: SocketAddr, server: Arc<Server>, faults: Arc<Faults>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(addr)?;
     let addr = listener.local_addr()?;
-    thread::Builder::new().name("zk-test-admin".to_owned()).spawn(move || {
+    thread::Builder::new().name(NAME.to_owned()).spawn(move || {
         for stream in listener.incoming() {
             let (server, faults) = (Arc::clone(&server), Arc::clone(&faults));
             let run = move || stream.and_then(|stream| serve(&stream, &server, &faults));

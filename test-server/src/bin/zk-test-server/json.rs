@@ -8,8 +8,8 @@ pub(crate) enum Json {
     Bool(bool),
     Number(i64),
     Text(String),
-    List(Vec<Json>),
-    Object(Vec<(String, Json)>),
+    List(Vec<Self>),
+    Object(Vec<(String, Self)>),
 }
 
 impl Json {
