@@ -249,7 +249,7 @@ pub enum LogKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// What it has sent does not follow the protocol.
+    /// What it has sent does not follow the protocol, or the version does not know it and does not say so.
     Malformed,
     /// It has sent a frame that is longer than [`Builder::max_frame`](crate::Builder::max_frame).
     Oversized,
@@ -283,7 +283,7 @@ pub enum Reason {
 pub struct LogEntry {
     /// The number of the entry: one more than the previous entry's.
     pub n: u64,
-    /// The number of the request, the same in all its entries; 0 for a notification.
+    /// The number of the request, the same in all its entries; 0 if there is none.
     pub request: u64,
     /// The session.
     pub session: i64,

@@ -185,6 +185,35 @@ fn sessions_are_cut_stalled_isolated_and_expired() {
 }
 
 #[test]
+fn a_member_of_an_ensemble_lags_and_another_clients_node_is_made() {
+    let mut process = command().args(["--admin", "0", "--members", "3"]).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let connect = field(&ready, "connect");
+    let addrs: Vec<SocketAddr> = connect.split(',').map(|addr| addr.parse().unwrap()).collect();
+    assert_eq!(addrs.len(), 3);
+    let mut admin = BufReader::new(TcpStream::connect(field(&ready, "admin")).unwrap());
+    let mut say = |line: &str| {
+        admin.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+        let mut reply = String::new();
+        admin.read_line(&mut reply).unwrap();
+        reply.trim_end().to_owned()
+    };
+    let mut raw = Raw::connect(addrs[0], T).unwrap();
+    let behind = say(r#"{"do":"set_member","index":0,"member":"behind"}"#);
+    assert_eq!(behind, r#"{"ok":true}"#);
+    let made = say(&format!(
+        r#"{{"do":"create_as","path":"/q/n-","mode":"ephemeral_sequential","owner":{}}}"#,
+        raw.session()
+    ));
+    assert_eq!(made, r#"{"ok":true,"path":"/q/n-0000000000"}"#);
+    assert_eq!(raw.ask(op::EXISTS, &Body::path_watch("/q", false)).unwrap().1.error, -101);
+    assert!(say(r#"{"do":"set_member","index":3,"member":"down"}"#).contains("there is no member 3"));
+    drop(process.stdin.take());
+    assert!(process.wait().unwrap().success());
+}
+
+#[test]
 fn counters_and_the_log_are_told() {
     let mut served = Served::start(&[]);
     let mut raw = served.connect();

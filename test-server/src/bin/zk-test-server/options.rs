@@ -18,6 +18,7 @@ Usage: zk-test-server [OPTION VALUE]..
   --min-session-timeout MS       the shortest session timeout; two ticks by default
   --max-session-timeout MS       the longest session timeout; twenty ticks by default
   --version VERSION              3.8 (the default), 3.9, keeper or keeper-without-containers
+  --members NUMBER               of how many members the ensemble is; 1 by default
   --super-digest DIGEST          `super:` and a hash, as ZooKeeper's superDigest; none by default
 
 When it serves it prints a line: {\"ready\":true,\"connect\":\"127.0.0.1:2181\",\"admin\":\"127.0.0.1:2182\"}
@@ -55,6 +56,7 @@ impl Options {
                 "--min-session-timeout" => builder.min_session_timeout(milliseconds(&option, &value?)?),
                 "--max-session-timeout" => builder.max_session_timeout(milliseconds(&option, &value?)?),
                 "--version" => builder.zookeeper_version(version(&value?)?),
+                "--members" => builder.members(number(&option, &value?)?),
                 "--super-digest" => builder.super_digest(value?),
                 _ => return Err(format!("there is no option {option}")),
             };

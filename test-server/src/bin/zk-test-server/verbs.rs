@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use zookeeper_test_server::{
-    Cut, Direction, Fault, Gate, Hit, Isolation, LogEntry, LogKind, Loss, Match, NodeInfo, NodeKind, Op,
-    Server, ServerError, SessionInfo,
+    CreateMode, Cut, Direction, Fault, Gate, Hit, Isolation, LogEntry, LogKind, Loss, Match, Member,
+    NodeInfo, NodeKind, Op, Server, ServerError, SessionInfo,
 };
 
 use crate::json::Json;
@@ -35,6 +35,22 @@ const OPS: [(&str, Op); 19] = [
     ("connect", Op::Connect),
     ("get_acl", Op::GetAcl),
     ("set_acl", Op::SetAcl),
+];
+
+const MEMBERS: [(&str, Member); 5] = [
+    ("current", Member::Current),
+    ("behind", Member::Behind),
+    ("cut_follower", Member::Cut(Isolation::Follower)),
+    ("cut_deposed_leader", Member::Cut(Isolation::DeposedLeader)),
+    ("down", Member::Down),
+];
+
+const MODES: [(&str, CreateMode); 5] = [
+    ("persistent", CreateMode::Persistent),
+    ("persistent_sequential", CreateMode::PersistentSequential),
+    ("ephemeral", CreateMode::Ephemeral),
+    ("ephemeral_sequential", CreateMode::EphemeralSequential),
+    ("container", CreateMode::Container),
 ];
 
 /// The faults in force, by the numbers that clients know them by.
@@ -140,6 +156,12 @@ fn of_server(server: &Server, command: &Json, verb: &str) -> Outcome {
             server.heal(session(command)?);
             nothing()
         }
+        "set_member" => {
+            let index = small(command, "index")?;
+            let member = choice(command, "member", &MEMBERS)?;
+            let known = usize::try_from(index).is_ok_and(|index| server.set_member(index, member));
+            if known { nothing() } else { Err(format!("there is no member {index}")) }
+        }
         "refuse_connections" => {
             server.refuse_connections(flag(command, "refuse")?);
             nothing()
@@ -178,6 +200,11 @@ fn of_nodes(server: &Server, command: &Json, verb: &str) -> Outcome {
     let data = || Ok::<_, String>(optional_text(command, "data")?.unwrap_or_default());
     match verb {
         "create" => done(server.create(path()?, data()?)),
+        "create_as" => {
+            let owner = command.get("owner").map_or(Ok(0), as_session)?;
+            let created = server.create_as(path()?, data()?, choice(command, "mode", &MODES)?, owner);
+            created.map(|path| one("path", Json::Text(path))).map_err(|error| error.to_string())
+        }
         "set_data" => done(server.set_data(path()?, data()?)),
         "delete" => done(server.delete(path()?)),
         "set_next_sequence" => done(server.set_next_sequence(path()?, small(command, "next")?)),
