@@ -243,7 +243,7 @@ impl Conn {
     /// Drops what is queued, and queues nothing any more.
     pub(crate) fn close(&self) {
         let mut out = lock(&self.out);
-        self.all.fetch_sub(out.own, Ordering::Relaxed);
+        self.uncount(&mut out);
         *out = Outbound { closed: true, ..Outbound::default() };
         drop(out);
         self.moved.raise();
@@ -252,8 +252,17 @@ impl Conn {
     /// Accepts no more frames in either direction, and closes the socket once what is queued has been sent.
     pub(crate) fn expire(&self) {
         self.deaf.store(true, Ordering::Release);
-        lock(&self.out).closed = true;
+        let mut out = lock(&self.out);
+        self.uncount(&mut out);
+        out.closed = true;
+        drop(out);
         self.kill(End::Expired);
+    }
+
+    /// Takes what waits here from what waits on all connections: it gets no more, and goes with the
+    /// connection.
+    fn uncount(&self, out: &mut Outbound) {
+        self.all.fetch_sub(std::mem::take(&mut out.own), Ordering::Relaxed);
     }
 
     fn lose(&self, loss: Loss) {
@@ -341,6 +350,13 @@ impl Conn {
         self.all.fetch_sub(own, Ordering::Relaxed);
         drop(out);
         self.moved.raise();
+    }
+}
+
+/// The server may end the task of a connection at any moment.
+impl Drop for Conn {
+    fn drop(&mut self) {
+        self.uncount(&mut lock(&self.out));
     }
 }
 
