@@ -490,37 +490,11 @@ impl State {
             close = !self.config.version.is_keeper() || ask.opcode != opcode::RECONFIG;
             Err(ServerError::Unimplemented)
         } else if lags || self.sessions.get(session).is_some() {
-            match (&ask.body, fail) {
-                (_, Some(code)) => {
-                    self.spend_zxid(ask.op);
-                    if code == 0 { Ok(Outcome::Empty) } else { Err(ServerError::Other(code)) }
-                }
-                (Err(Malformed), None) => {
-                    // Since 3.9 a request is decoded before it is given a zxid, except for a multi.
-                    if self.config.version != Version::V3_9 || ask.op == Op::Multi {
-                        self.spend_zxid(ask.op);
-                    }
-                    Err(ServerError::Marshalling)
-                }
-                (Ok(request), None) => self.execute(conn, session, ask, request),
-            }
+            self.perform(conn, ask, fail)
         } else {
             close = true;
             Err(ServerError::SessionExpired)
         };
-        let mut path = ask.body.as_ref().map_or("", Request::path).to_owned();
-        match (&result, &ask.body) {
-            (Ok(Outcome::Path(created) | Outcome::PathStat(created, _)), Ok(Request::Write(_))) => {
-                path.clone_from(created);
-            }
-            (Ok(Outcome::Multi(results)), Ok(Request::Multi(_))) => {
-                if let Some((_, Ok(Outcome::Path(created) | Outcome::PathStat(created, _)))) = results.first()
-                {
-                    path.clone_from(created);
-                }
-            }
-            _ => {}
-        }
         let error = code(&result);
         close |= fail.is_none() && matches!((ask.op, error), (Op::CloseSession, 0) | (Op::Auth, -115));
         let zxid = match ask.opcode {
@@ -541,7 +515,25 @@ impl State {
             (Ok(Request::CreateSession { .. }), None, 0) => self.greeting(conn),
             _ => Some(encode(ask, zxid, &result)),
         };
-        Answer { frame, error, path, close }
+        Answer { frame, error, path: path_of(ask, &result), close }
+    }
+
+    /// Does what a request asks for, or fails it as told.
+    fn perform(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Result<Outcome, ServerError> {
+        match (&ask.body, fail) {
+            (_, Some(code)) => {
+                self.spend_zxid(ask.op);
+                if code == 0 { Ok(Outcome::Empty) } else { Err(ServerError::Other(code)) }
+            }
+            (Err(Malformed), None) => {
+                // Since 3.9 a request is decoded before it is given a zxid, except for a multi.
+                if self.config.version != Version::V3_9 || ask.op == Op::Multi {
+                    self.spend_zxid(ask.op);
+                }
+                Err(ServerError::Marshalling)
+            }
+            (Ok(request), None) => self.execute(conn, conn.session(), ask, request),
+        }
     }
 
     /// Whether a request is refused as one of an unknown number.
@@ -748,56 +740,41 @@ impl State {
     }
 
     fn multi(&mut self, who: Who<'_>, writes: &[Write]) -> Result<Outcome, ServerError> {
+        if let Some(tripped) = self.trips(writes) {
+            return tripped;
+        }
         let v3_8 = self.config.version == Version::V3_8;
-        if writes.contains(&Write::NullPath) {
-            // It trips after the id was given, and before there is a transaction. Since 3.9 there is one that
-            // fails.
-            if v3_8 {
-                self.skipped += 1;
-                return Ok(Outcome::Broken(Vec::new()));
-            }
-            self.stamp();
-            return Err(ServerError::Marshalling);
-        }
-        if writes.contains(&Write::NullAcl) {
-            // It trips while it reads the request.
-            return Err(ServerError::Marshalling);
-        }
         let results = match self.commit(who, writes) {
-            Ok(effects) => effects
-                .into_iter()
-                .zip(writes)
-                .map(|(effect, write)| {
-                    let (op, bare) = match write {
-                        Write::Delete { .. } => (opcode::DELETE, false),
-                        Write::SetData { .. } | Write::SetAcl { .. } => (opcode::SET_DATA, false),
-                        Write::Check { .. } | Write::NullPath | Write::NullAcl => (opcode::CHECK, false),
-                        // Until 3.8.1 a create2 in a multi was handled as a create, whose reply has no Stat.
-                        Write::Create(create) => match (create.opcode, self.config.version) {
-                            (opcode::CREATE, _) | (opcode::CREATE2, Version::V3_8) => (opcode::CREATE, true),
-                            _ => (opcode::CREATE2, false),
-                        },
-                    };
-                    (op, Ok(outcome(effect, bare)))
-                })
-                .collect(),
+            Ok(effects) => {
+                effects.into_iter().zip(writes).map(|(effect, write)| part(effect, write, v3_8)).collect()
+            }
             // What ZooKeeper trips over fails the multi as a whole.
             Err((_, ServerError::Marshalling)) => return Err(ServerError::Marshalling),
             Err((failed, _)) if v3_8 && writes.get(failed).is_some_and(txn::lacks_ttl) => {
                 return Err(ServerError::Marshalling);
             }
-            Err((failed, error)) => (0..writes.len())
-                .map(|index| {
-                    let error = match index.cmp(&failed) {
-                        std::cmp::Ordering::Less => ServerError::Ok,
-                        std::cmp::Ordering::Equal => error,
-                        std::cmp::Ordering::Greater => ServerError::RuntimeInconsistency,
-                    };
-                    (opcode::ERROR, Err(error))
-                })
-                .collect(),
+            Err((failed, error)) => {
+                (0..writes.len()).map(|index| rolled_back(index, failed, error)).collect()
+            }
         };
         Ok(Outcome::Multi(results))
+    }
+
+    /// Returns the reply to a multi over which ZooKeeper trips before it does anything.
+    fn trips(&mut self, writes: &[Write]) -> Option<Result<Outcome, ServerError>> {
+        let v3_8 = self.config.version == Version::V3_8;
+        match writes.iter().find(|write| matches!(write, Write::NullPath | Write::NullAcl))? {
+            Write::NullPath if v3_8 => {
+                // After the id was given, and before there is a transaction.
+                self.skipped += 1;
+                return Some(Ok(Outcome::Broken(Vec::new())));
+            }
+            // While it reads the request.
+            _ if writes.contains(&Write::NullAcl) => {}
+            // Since 3.9 there is a transaction, which fails.
+            _ => drop(self.stamp()),
+        }
+        Some(Err(ServerError::Marshalling))
     }
 
     /// Applies writes as one transaction; returns their effects, or the index of the write that failed. The
@@ -1035,6 +1012,19 @@ fn code(result: &Result<Outcome, ServerError>) -> i32 {
     result.as_ref().map_or_else(|error| error.code(), Outcome::error)
 }
 
+/// Returns the path that a request names, or for a create that was done, the path of the node.
+fn path_of(ask: &Ask, result: &Result<Outcome, ServerError>) -> String {
+    let first = match (result, &ask.body) {
+        (Ok(outcome), Ok(Request::Write(_))) => Some(outcome),
+        (Ok(Outcome::Multi(results)), _) => results.first().and_then(|(_, result)| result.as_ref().ok()),
+        _ => None,
+    };
+    match first {
+        Some(Outcome::Path(created) | Outcome::PathStat(created, _)) => created.clone(),
+        _ => ask.body.as_ref().map_or("", Request::path).to_owned(),
+    }
+}
+
 fn encode(ask: &Ask, zxid: i64, result: &Result<Outcome, ServerError>) -> Frame {
     let xid = if ask.op == Op::Ping { reply::PING_XID } else { ask.xid };
     let mut writer = reply::header(xid, zxid, code(result));
@@ -1063,6 +1053,32 @@ fn beginning(path: &str) -> &str {
 /// Checks the path of a read: it is looked up as it is, and only a NUL is refused.
 fn plain(path: &str) -> Result<(), ServerError> {
     if path.contains('\0') { Err(ServerError::BadArguments) } else { Ok(()) }
+}
+
+/// Returns the result of a write in a multi that was done.
+fn part(effect: Effect, write: &Write, v3_8: bool) -> (i32, Result<Outcome, ServerError>) {
+    let (op, bare) = match write {
+        Write::Delete { .. } => (opcode::DELETE, false),
+        Write::SetData { .. } | Write::SetAcl { .. } => (opcode::SET_DATA, false),
+        Write::Check { .. } | Write::NullPath | Write::NullAcl => (opcode::CHECK, false),
+        // Until 3.8.1 a create2 in a multi was handled as a create, whose reply has no Stat.
+        Write::Create(create) => match create.opcode {
+            opcode::CREATE => (opcode::CREATE, true),
+            opcode::CREATE2 if v3_8 => (opcode::CREATE, true),
+            _ => (opcode::CREATE2, false),
+        },
+    };
+    (op, Ok(outcome(effect, bare)))
+}
+
+/// Returns the result of a write in a multi of which one has failed.
+fn rolled_back(index: usize, failed: usize, error: ServerError) -> (i32, Result<Outcome, ServerError>) {
+    let error = match index.cmp(&failed) {
+        std::cmp::Ordering::Less => ServerError::Ok,
+        std::cmp::Ordering::Equal => error,
+        std::cmp::Ordering::Greater => ServerError::RuntimeInconsistency,
+    };
+    (opcode::ERROR, Err(error))
 }
 
 fn outcome(effect: Effect, bare: bool) -> Outcome {
