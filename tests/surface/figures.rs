@@ -11,7 +11,7 @@ const AT_MOST: [(&str, usize); 5] = [
     ("lines of its engine, protocol and session", 15_265),
     ("doc lines of the library", 11_090),
     ("public names", 75),
-    ("lines of tests", 34_827),
+    ("lines of tests", 34_830),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.
