@@ -11,6 +11,7 @@
 //! cleanup.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,7 +49,9 @@ use crate::session::window::Slot;
 pub(super) const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
 
 /// How often a try that cannot have a node yet looks whether others are in its way.
-const TRY_LOOKS_EACH: Duration = Duration::from_millis(50);
+const TRY_LOOKS_AFTER: Duration = Duration::from_millis(50);
+/// The longest pause between two of these looks; each is twice as long as the one before.
+const TRY_LOOKS_EACH: Duration = Duration::from_secs(1);
 
 /// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans up.
 ///
@@ -162,6 +165,7 @@ impl Attempt {
         let (path_lock, kind) = (&self.path_lock, self.ask.kind);
         let queues_for = path_lock.options().semaphore.as_ref().map(|_| permits::TRY_QUEUES_FOR);
         let mut patience = Patience::new(queues_for.unwrap_or_default(), true);
+        let (mut slot, mut pause) = (pin!(slots.take()), TRY_LOOKS_AFTER);
         loop {
             let session = path_lock.client().session().await;
             let session = session.map_err(|none| End::from(path_lock.failed(none)))?;
@@ -171,9 +175,10 @@ impl Attempt {
                 return Err(End::Denied(path_lock.would_block(kind, ahead)));
             }
             // The slots are those of orphans, or of attempts that may contend by the next look.
-            if let Ok(slot) = tokio::time::timeout(TRY_LOOKS_EACH, slots.take()).await {
+            if let Ok(slot) = tokio::time::timeout(pause, &mut slot).await {
                 return slot.ok_or_else(|| path_lock.ended().into());
             }
+            pause = (pause * 2).min(TRY_LOOKS_EACH);
         }
     }
 
