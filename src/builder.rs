@@ -6,12 +6,12 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::client::Client;
-use crate::engine::lock_options::{Recipe, RequestedOptions};
-use crate::engine::path_lock::PathLock;
+use crate::engine::lock::lock_options::{Recipe, RequestedOptions};
+use crate::engine::lock::path_lock::PathLock;
 use crate::error::BuildError;
-use crate::options::{Acl, ParentNodes};
 use crate::protocol::node_name::Dialect;
-use crate::shown::Quoted;
+use crate::values::options::{Acl, ParentNodes};
+use crate::values::shown::Quoted;
 
 /// Builder of a recipe: of a lock, a semaphore, a participant in an election, a counter or a node.
 ///

@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 use zookeeper_client as zk;
 
 use crate::blocking::block_on;
-use crate::engine::holdings;
-use crate::engine::lock_options::{Recipe, RequestedOptions};
-use crate::engine::path_lock::{Key, PathLock};
-use crate::engine::persistent_node::PathTurns;
-use crate::engine::registry::Registry;
-use crate::engine::revoke;
+use crate::engine::data::persistent_node::PathTurns;
+use crate::engine::grant::holdings;
+use crate::engine::lock::lock_options::{Recipe, RequestedOptions};
+use crate::engine::lock::path_lock::{Key, PathLock};
+use crate::engine::lock::registry::Registry;
+use crate::engine::while_held::revoke;
 use crate::error::{BuildError, ConnectError, Error, Holding, ReleaseError};
-use crate::options::Acl;
-use crate::path::NodePath;
 use crate::protocol::lease::LeaseMargin;
 use crate::session::core::Core;
-use crate::session::retry::RetryPolicy;
+use crate::session::request::retry::RetryPolicy;
 use crate::session::setup::{self, Setup};
 use crate::session::supervisor::ConnectionState;
-use crate::session::waker;
-use crate::shown::Quoted;
+use crate::session::threads::waker;
 use crate::state_watch::StateWatch;
+use crate::values::options::Acl;
+use crate::values::path::NodePath;
+use crate::values::shown::Quoted;
 #[cfg(feature = "tls")]
-use crate::tls::TlsOptions;
+use crate::values::tls::TlsOptions;
 
 /// A connection to ZooKeeper that outlives its sessions; all recipes are made from one.
 ///

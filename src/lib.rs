@@ -214,83 +214,60 @@
 //! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: a user and a password of the servers' JAAS configuration |
 //! | `sasl-gssapi` | Kerberos, by a connector of `zookeeper-client` with that feature ([`ClientBuilder::connector`]); links the system's libgssapi |
 
-mod atomic_long;
 mod blocking;
 mod builder;
 mod client;
-mod contender;
-mod election;
 mod engine;
 mod error;
-mod fair_lock;
-mod fence;
-mod group_member;
-mod guard;
-mod guard_set;
-mod guards;
-mod leader_latch;
-mod leader_selector;
-mod lock;
-pub mod mode;
-mod multi_lock;
-mod mutex;
-mod once;
-mod options;
-mod path;
-mod path_segment;
-mod persistent_node;
+mod locks;
 mod protocol;
-mod read_write_lock;
-mod semaphore;
+mod recipes;
 mod session;
-mod shown;
 mod state_watch;
-#[cfg(feature = "tls")]
-mod tls;
-mod token;
-mod transaction;
+mod values;
 
-pub use atomic_long::{CachedAtomicLong, DistributedAtomicLong};
 pub use builder::RecipeBuilder;
 pub use client::{Client, ClientBuilder};
-pub use contender::{Contender, ContenderKind, Identity, Participant};
-pub use election::LeadershipState;
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention, ConversionError, Error,
     ErrorKind, Holding, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, ReleaseError,
     ServerFailure, TransactionError, TryLockError,
 };
-pub use fair_lock::{InterProcessFairLock, QueuedLock};
-pub use fence::{FenceGate, StaleToken};
-pub use group_member::{GroupMember, GroupWatch};
-pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
-pub use guards::Guard;
-pub use leader_latch::{LeaderLatch, Leadership};
-pub use leader_selector::LeaderSelector;
-pub use lock::InterProcessLock;
-pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
-pub use mutex::InterProcessMutex;
-pub use once::{OnceJob, OnceOutcome, OnceRun};
-pub use options::{Acl, ParentNodes, Permissions};
-pub use path::{InvalidPath, LockPath, NodePath};
-pub use persistent_node::{PersistentNode, PersistentNodeState};
+pub use locks::fair_lock::{InterProcessFairLock, QueuedLock};
+pub use locks::fence::{FenceGate, StaleToken};
+pub use locks::guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
+pub use locks::guards::Guard;
+pub use locks::lock::InterProcessLock;
+pub use locks::mode;
+pub use locks::multi_lock::{InterProcessMultiLock, MultiLockGuard};
+pub use locks::mutex::InterProcessMutex;
+pub use locks::read_write_lock::{InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock};
+pub use locks::semaphore::{InterProcessSemaphore, SemaphorePermit};
+pub use locks::transaction::Transaction;
 pub use protocol::lease::LeaseMargin;
 pub use protocol::node_name::Dialect;
-pub use read_write_lock::{InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock};
-pub use semaphore::{InterProcessSemaphore, SemaphorePermit};
-pub use session::retry::RetryPolicy;
+pub use recipes::atomic_long::{CachedAtomicLong, DistributedAtomicLong};
+pub use recipes::election::LeadershipState;
+pub use recipes::group_member::{GroupMember, GroupWatch};
+pub use recipes::leader_latch::{LeaderLatch, Leadership};
+pub use recipes::leader_selector::LeaderSelector;
+pub use recipes::once::{OnceJob, OnceOutcome, OnceRun};
+pub use recipes::persistent_node::{PersistentNode, PersistentNodeState};
+pub use session::request::retry::RetryPolicy;
 pub use session::supervisor::ConnectionState;
 pub use state_watch::StateWatch;
+pub use values::contender::{Contender, ContenderKind, Identity, Participant};
+pub use values::options::{Acl, ParentNodes, Permissions};
+pub use values::path::{InvalidPath, LockPath, NodePath};
 #[cfg(feature = "tls")]
-pub use tls::TlsOptions;
-pub use token::{FencingToken, ParseTokenError, ReadToken, Token};
-pub use transaction::Transaction;
+pub use values::tls::TlsOptions;
+pub use values::token::{FencingToken, ParseTokenError, ReadToken, Token};
 
 /// The parts that a simulation replaces; see `simulation/README.md`.
 #[cfg(simulation)]
 #[doc(hidden)]
 pub mod simulation {
-    pub use crate::session::simulated::{Host, set_current};
+    pub use session::threads::simulated::{Host, set_current};
 }
 
 #[cfg(any(doc, doctest))]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tokio::sync::watch;
 
-use crate::session::waker;
+use crate::session::threads::waker;
 
 /// A watch of the state of a client, of a participant in an election or of a node.
 ///

@@ -14,20 +14,28 @@ mod error {
     pub use lost::{Lost, LostReason};
     pub(crate) use request::RequestFailure;
 }
-#[path = "../../src/path.rs"]
-mod path;
-#[path = "../../src/path_segment.rs"]
-mod path_segment;
 #[path = "../../src/protocol/mod.rs"]
 mod protocol;
 #[path = "../../src/session"]
 mod session {
-    mod clock;
-    mod holds;
-    mod retry;
-    mod sasl;
-    mod servers;
-    mod unknown_creates;
+    pub(crate) mod contents {
+        mod holds;
+        mod unknown_creates;
+    }
+    pub(crate) mod dial {
+        mod sasl;
+        mod servers;
+    }
+    pub(crate) mod request {
+        mod retry;
+    }
+    pub(crate) mod threads {
+        pub(crate) mod clock;
+    }
 }
-#[path = "../../src/shown.rs"]
-mod shown;
+#[path = "../../src/values"]
+mod values {
+    pub(crate) mod path;
+    pub(crate) mod path_segment;
+    pub(crate) mod shown;
+}

@@ -1,42 +1,28 @@
 //! The one engine under all recipes: the shared state of the handles of one path, attempts to get a lock, and
 //! holds of it.
 
-pub(crate) mod attempt;
-mod bond;
-pub(crate) mod contenders;
-pub(crate) mod convert;
-mod convert_requests;
-pub(crate) mod counter;
-mod first;
-pub(crate) mod group;
-pub(crate) mod held;
-pub(crate) mod hold;
-pub(crate) mod holdings;
-mod in_session;
-pub(crate) mod limit;
-mod lists;
-pub(crate) mod lock_options;
-pub(crate) mod look;
-pub(crate) mod multi;
-mod multi_look;
-pub(crate) mod observe;
-pub(crate) mod once;
-pub(crate) mod path_lock;
-mod patience;
-pub(crate) mod pending;
-mod permits;
-pub(crate) mod persistent_node;
-pub(crate) mod progress;
-pub(crate) mod queued;
-pub(crate) mod read;
-pub(crate) mod registry;
-mod requests;
-pub(crate) mod revoke;
-pub(crate) mod room;
-mod seat;
-pub(crate) mod self_wait;
-pub(crate) mod shared_queue;
-mod shared_room;
-pub(crate) mod slots;
-mod stop;
-pub(crate) mod transact;
+pub(crate) mod queue;
+
+pub(crate) mod node;
+
+pub(crate) mod kept;
+
+pub(crate) mod call;
+
+pub(crate) mod lock;
+
+pub(crate) mod request;
+
+pub(crate) mod grant;
+
+pub(crate) mod attempts;
+
+pub(crate) mod while_held;
+
+pub(crate) mod semaphore;
+
+pub(crate) mod multi_lock;
+
+pub(crate) mod who;
+
+pub(crate) mod data;

@@ -8,9 +8,9 @@ use thiserror::Error;
 use super::cause::Cause;
 use super::holding::Holding;
 use super::request::{Error, ErrorKind};
-use crate::contender::{About, Contender};
-use crate::path::NodePath;
-use crate::shown::{Quoted, debug_as_text};
+use crate::values::contender::{About, Contender};
+use crate::values::path::NodePath;
+use crate::values::shown::{Quoted, debug_as_text};
 
 /// The contenders that held a lock that was not free, or were ahead of the call.
 ///

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::cause::Cause;
 use super::request::{Error, ErrorKind};
-use crate::shown::{Quoted, debug_as_text};
+use crate::values::shown::{Quoted, debug_as_text};
 
 /// Error of a [`DistributedAtomicLong`](crate::DistributedAtomicLong).
 ///

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use crate::path::InvalidPath;
-use crate::shown::{Quoted, debug_as_text};
+use crate::values::path::InvalidPath;
+use crate::values::shown::{Quoted, debug_as_text};
 
 /// Error of a constructor or of `build`: why a lock could not be made.
 ///

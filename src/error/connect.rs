@@ -7,8 +7,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::cause::Cause;
-use crate::path::InvalidPath;
-use crate::shown::{Quoted, Short, debug_as_text};
+use crate::values::path::InvalidPath;
+use crate::values::shown::{Quoted, Short, debug_as_text};
 
 /// Why one server gave no session; part of [`ConnectError::TimedOut`].
 ///

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::lost::Lost;
 use super::request::{Error, ErrorKind};
-use crate::shown::Quoted;
+use crate::values::shown::Quoted;
 
 /// Error of converting a guard of a read-write lock; hands the guard back.
 ///

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use crate::shown::Quoted;
+use crate::values::shown::Quoted;
 
 /// How many of the locks that are still held a message names.
 const NAMED: usize = 3;

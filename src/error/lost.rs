@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::shown::{Quoted, debug_as_text};
+use crate::values::shown::{Quoted, debug_as_text};
 
 /// The loss of a lock whose guard is still there: another process may hold the lock now.
 ///

@@ -8,7 +8,7 @@ use super::cause::Cause;
 use super::lost::Lost;
 use super::request::{Error, ErrorKind};
 use super::transaction::TransactionError;
-use crate::shown::{Quoted, debug_as_text};
+use crate::values::shown::{Quoted, debug_as_text};
 
 /// Error of [`OnceJob::run`](crate::OnceJob::run).
 ///

@@ -7,8 +7,8 @@ use thiserror::Error;
 use super::cause::Cause;
 use super::holding::{Holding, listed};
 use super::lost::Lost;
-use crate::path::NodePath;
-use crate::shown::{Quoted, debug_as_text};
+use crate::values::path::NodePath;
+use crate::values::shown::{Quoted, debug_as_text};
 
 fn and_others(others: usize) -> String {
     match others {

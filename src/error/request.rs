@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::cause::{Cause, credentials};
-use crate::shown::{self, Quoted};
+use crate::values::shown::{self, Quoted};
 
 /// Error of a request that failed, or that could not be sent.
 ///

@@ -11,7 +11,7 @@ use super::{
     ErrorKind, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, Purpose, ReleaseError,
     RequestFailure, ServerFailures, TransactionError, TryLockError,
 };
-use crate::path::{InvalidPath, NodePath};
+use crate::values::path::{InvalidPath, NodePath};
 
 const SOON: Duration = Duration::from_secs(20);
 

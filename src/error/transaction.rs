@@ -6,8 +6,8 @@ use thiserror::Error;
 use super::cause::Cause;
 use super::lost::Lost;
 use super::request::{Error, ErrorKind};
-use crate::path::InvalidPath;
-use crate::shown::{Quoted, debug_as_text};
+use crate::values::path::InvalidPath;
+use crate::values::shown::{Quoted, debug_as_text};
 
 /// Error of [`Transaction::commit`](crate::Transaction::commit), and of a read for one
 /// ([`LockGuard::get_data`](crate::LockGuard::get_data)).

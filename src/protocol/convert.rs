@@ -1,6 +1,6 @@
 //! The conversion of a held write lock into a read lock, and back, as a state machine. Pure.
 //!
-//! Its [task](crate::engine::convert) carries out each [`ConvertStep`] and returns its [`ConvertEvent`],
+//! Its [task](crate::engine::while_held::convert) carries out each [`ConvertStep`] and returns its [`ConvertEvent`],
 //! until the step is [`ConvertStep::Finish`]. A conversion waits for no other contender, but shortly for read nodes
 //! that may have no reader (docs/protocol.md#upgrade).
 //!

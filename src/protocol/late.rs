@@ -7,8 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::path::NodePath;
 use crate::protocol::acquire::IfBusy;
+use crate::values::path::NodePath;
 
 /// The live contenders that another must wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]

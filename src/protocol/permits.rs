@@ -1,6 +1,6 @@
 //! How the head of a semaphore's queue gets its permits, as a state machine. Pure.
 //!
-//! The [attempt](crate::engine::permits) carries out each [`PermitsStep`] and returns its [`PermitsEvent`], until
+//! The [attempt](crate::engine::attempts::permits) carries out each [`PermitsStep`] and returns its [`PermitsEvent`], until
 //! the step is [`PermitsStep::Finish`].
 //!
 //! # Invariants

@@ -8,22 +8,22 @@ use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
 
-use super::ask::{Repetition, Unanswered};
-use super::background::Handle;
-use super::cleanup::Cleanup;
-use super::deletion::delete_orphans;
-use super::log;
-use super::retry::RetryPolicy;
 use super::supervisor::{CloseReason, ConnectionState, Phase, Shared};
-use super::waker;
-use super::zk_session::{self, Session, SessionGone};
-use crate::contender::Process;
 use crate::error::{AcquireError, ConnectError, Error, Purpose, ReleaseError, RequestFailure};
-use crate::options::Acl;
-use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
 #[cfg(feature = "metrics")]
 use crate::protocol::labels::Labels;
+use crate::session::leftovers::cleanup::Cleanup;
+use crate::session::leftovers::deletion::delete_orphans;
+use crate::session::live::zk_session::{self, Session, SessionGone};
+use crate::session::request::ask::{Repetition, Unanswered};
+use crate::session::request::retry::RetryPolicy;
+use crate::session::threads::background::Handle;
+use crate::session::threads::waker;
+use crate::session::told::log;
+use crate::values::contender::Process;
+use crate::values::options::Acl;
+use crate::values::path::LockPath;
 
 /// The state that all handles of one client share. Its drop closes the client.
 #[derive(Debug)]

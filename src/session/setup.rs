@@ -7,29 +7,29 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
-use super::background;
-use super::cleanup::Cleanup;
-use super::cleanup_task;
-use super::connect::Dialer;
 use super::core::{Core, Drain};
-use super::lease_timer;
-use super::probe::Handshake;
-use super::retry::RetryPolicy;
-#[cfg(feature = "sasl-digest-md5")]
-use super::sasl;
-use super::servers::Servers;
 use super::supervisor::{Connected, Shared, supervise};
-#[cfg(feature = "tls")]
-use super::tls;
-use crate::contender::Process;
 use crate::error::ConnectError;
-use crate::options::Acl;
-use crate::path::parse_namespace;
 #[cfg(feature = "metrics")]
 use crate::protocol::labels::Labels;
 use crate::protocol::lease::LeaseMargin;
+use crate::session::dial::connect::Dialer;
+use crate::session::dial::probe::Handshake;
+#[cfg(feature = "sasl-digest-md5")]
+use crate::session::dial::sasl;
+use crate::session::dial::servers::Servers;
 #[cfg(feature = "tls")]
-use crate::tls::TlsOptions;
+use crate::session::dial::tls;
+use crate::session::leftovers::cleanup::Cleanup;
+use crate::session::leftovers::cleanup_task;
+use crate::session::live::lease_timer;
+use crate::session::request::retry::RetryPolicy;
+use crate::session::threads::background;
+use crate::values::contender::Process;
+use crate::values::options::Acl;
+use crate::values::path::parse_namespace;
+#[cfg(feature = "tls")]
+use crate::values::tls::TlsOptions;
 
 /// The options of a client.
 #[derive(Clone)]

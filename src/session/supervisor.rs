@@ -10,20 +10,20 @@ use zookeeper_client as zk;
 use crate::error::{ConnectError, LostReason};
 use crate::protocol::lease::LeaseMargin;
 use crate::protocol::server_timeout::ConnectionHistory;
-use crate::session::background;
-use crate::session::cleanup::Cleanup;
-use crate::session::clock;
-use crate::session::connect::Dialer;
-use crate::session::earlier::Ending;
-use crate::session::heartbeat;
+use crate::session::dial::connect::Dialer;
+use crate::session::dial::earlier::Ending;
+use crate::session::dial::spare;
+use crate::session::leftovers::cleanup::Cleanup;
+use crate::session::live::heartbeat;
+use crate::session::live::zk_session::Session;
+use crate::session::threads::background;
+use crate::session::threads::clock;
+use crate::session::threads::waker::contain_panic;
 #[cfg(feature = "metrics")]
-use crate::session::journal::note_if_room;
-use crate::session::log;
+use crate::session::told::journal::note_if_room;
+use crate::session::told::log;
 #[cfg(feature = "metrics")]
-use crate::session::metrics;
-use crate::session::spare;
-use crate::session::waker::contain_panic;
-use crate::session::zk_session::Session;
+use crate::session::told::metrics;
 
 /// Where a client is between its first session and its end.
 #[derive(Clone, Debug)]

@@ -2,11 +2,11 @@
 
 use zookeeper_client as zk;
 
-use crate::options::{Acl, ParentNodes, Permissions};
-use crate::path::LockPath;
-use crate::session::clock;
 use crate::session::core::Core;
-use crate::session::zk_session::{Session, answers};
+use crate::session::live::zk_session::{Session, answers};
+use crate::session::threads::clock;
+use crate::values::options::{Acl, ParentNodes, Permissions};
+use crate::values::path::LockPath;
 
 /// The error of a write.
 pub(crate) trait WriteError {

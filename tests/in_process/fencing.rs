@@ -156,7 +156,7 @@ async fn a_token_says_whether_it_is_a_readers() {
 
 /// The statements of the documentation: the table, a writer's and a reader's.
 fn statements() -> [String; 3] {
-    let source = include_str!("../../src/fence.rs").replace("\n/// ", "\n").replace("\n///\n", "\n\n");
+    let source = include_str!("../../src/locks/fence.rs").replace("\n/// ", "\n").replace("\n///\n", "\n\n");
     let sql = source.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
     let sql: String =
         sql.lines().filter(|line| !line.starts_with("--")).map(|line| format!("{line}\n")).collect();

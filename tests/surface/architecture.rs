@@ -1,31 +1,20 @@
 //! Who imports whom: the layers of ARCHITECTURE.md, read from the source of the library.
 //!
 //! ```text
-//! faces (src/*.rs)  ->  src/engine  ->  src/session  ->  src/protocol (pure)  ->  values
+//! faces (src/*.rs, src/locks, src/recipes)  ->  src/engine  ->  src/session  ->  src/protocol (pure)  ->  values
 //! ```
 //!
-//! A file may import from its own layer and from lower ones, and no files import each other in a circle. What counts is the
-//! file that defines the imported item: a re-export is followed, and is no import by itself unless the file that re-exports
+//! A file may import from its own layer and from lower ones, and no files import each other in a circle, nor do folders.
+//! What counts is the file that defines the imported item: a re-export is followed, and is no import by itself unless the file that re-exports
 //! also uses the name. Comments, strings and code under `#[cfg(test)]` do not count.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::{read, sources, without_unit_tests};
-
-/// The files of the lowest layer, beside those of `src/error`.
-const VALUES: [&str; 7] = [
-    "src/contender.rs",
-    "src/options.rs",
-    "src/path.rs",
-    "src/path_segment.rs",
-    "src/shown.rs",
-    "src/tls.rs",
-    "src/token.rs",
-];
 
 /// The face that takes something of the client library's from the user: a session, or a connector.
 const CLIENT: &str = "src/client.rs";
@@ -42,19 +31,14 @@ enum Layer {
 impl Layer {
     fn of(file: &str) -> Self {
         let Some((directory, _)) = file.trim_start_matches("src/").split_once('/') else {
-            return match file {
-                "src/engine.rs" => Self::Engine,
-                "src/session.rs" => Self::Session,
-                "src/protocol.rs" => Self::Protocol,
-                file if VALUES.contains(&file) => Self::Values,
-                _ => Self::Faces,
-            };
+            return Self::Faces;
         };
         match directory {
+            "locks" | "recipes" => Self::Faces,
             "engine" => Self::Engine,
             "session" => Self::Session,
             "protocol" => Self::Protocol,
-            "error" => Self::Values,
+            "values" | "error" => Self::Values,
             _ => panic!("{file}: src/{directory} is in none of the layers of ARCHITECTURE.md"),
         }
     }
@@ -300,11 +284,12 @@ impl Modules {
     }
 }
 
-/// The names that the root of the crate re-exports.
+/// The names that the root of the crate re-exports, without its modules.
 pub(super) fn public_names() -> Vec<String> {
     let modules = Modules::read();
     let root = modules.all[&[][..]].uses.iter().filter(|used| used.is_reexport);
-    let names: Vec<String> = root.filter_map(|used| used.name.clone()).collect();
+    let names = root.filter_map(|used| used.name.clone());
+    let names: Vec<String> = names.filter(|name| name.starts_with(char::is_uppercase)).collect();
     assert!(names.len() > 40, "{names:?}");
     names
 }
@@ -426,18 +411,43 @@ fn imports_point_down_the_layers() {
     assert_none(&upward.map(why).collect::<Vec<_>>(), rule);
 }
 
+/// What imports itself, by way of others. Each is named once, with the shortest way.
+fn circles(imports: &[Import]) -> Vec<String> {
+    let all: BTreeSet<&str> = imports.iter().map(|import| import.from.as_str()).collect();
+    let circle = |one: &str| {
+        let steps: Vec<String> = way(imports, one, one)?.iter().map(|import| format!("  {import}")).collect();
+        Some(format!("{one} is in a circle:\n{}", steps.join("\n")))
+    };
+    all.into_iter().filter_map(circle).collect()
+}
+
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    let imports = Modules::read().imports();
-    let files: BTreeSet<&str> = imports.iter().map(|import| import.from.as_str()).collect();
-    let mut found = Vec::new();
-    for file in files {
-        if let Some(circle) = way(&imports, file, file) {
-            let steps: Vec<String> = circle.iter().map(|import| format!("  {import}")).collect();
-            found.push(format!("{file} is in a circle:\n{}", steps.join("\n")));
-        }
-    }
+    let found = circles(&Modules::read().imports());
     assert_none(&found, "No files of src import each other in a circle.");
+}
+
+/// A folder is a room: what it uses does not use it.
+#[test]
+fn no_folders_import_each_other_in_a_circle() {
+    let folder = |file: &str| file.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+    let between = |import: Import| {
+        let (from, to) = (folder(&import.from), folder(&import.to));
+        (from != to).then(|| Import { path: import.to_string(), from, to, line: import.line })
+    };
+    let imports: Vec<Import> = Modules::read().imports().into_iter().filter_map(between).collect();
+    assert!(imports.len() > 50, "{}", imports.len());
+    assert_none(&circles(&imports), "No folders of src import each other in a circle.");
+}
+
+/// It says what the folder is for, who may use it, and what it never does.
+#[test]
+fn each_folder_says_what_it_is_for() {
+    let is_folder = |path: &&PathBuf| path.ends_with("mod.rs") && !path.ends_with("simulation/mod.rs");
+    for path in sources().iter().filter(is_folder) {
+        let lines = read(path).lines().take_while(|line| line.starts_with("//!")).count();
+        assert!((1..=9).contains(&lines), "{}: {lines} lines", path.display());
+    }
 }
 
 /// What a file of the given layers names that it may not, one line each.
@@ -499,16 +509,19 @@ fn only_the_engine_and_the_session_speak_zookeeper() {
     assert_eq!(shown, ["async fn request", "fn connector"]);
 }
 
-/// A subscriber may block, or panic, which costs a line of `src/session/log.rs` and nothing else
+/// A subscriber may block, or panic, which costs a line of `src/session/told/log.rs` and nothing else
 /// (docs/protocol.md#contained-lines).
 // Shows: contained-lines
 #[test]
 fn nothing_is_logged_but_by_lines_of_the_journal() {
     // The macros, and what is told of calls.
-    let allowed = ["log", "journal", "observer"].map(|name| format!("src/session/{name}.rs"));
+    let allowed = ["log", "journal", "observer"].map(|name| format!("src/session/told/{name}.rs"));
     let is_meant = |file: &str| !allowed.iter().any(|allowed| allowed == file);
     let found = forbidden(is_meant, |segments| segments.first().is_some_and(|first| first == "tracing"));
-    assert_none(&found, "The library logs by the macros of src/session/log.rs, not by those of tracing.");
+    assert_none(
+        &found,
+        "The library logs by the macros of src/session/told/log.rs, not by those of tracing.",
+    );
 }
 
 /// What is public, each up to its body or end, which may be some lines below.
@@ -534,7 +547,9 @@ fn threads_and_runtimes_are_started_in_one_place() {
     let begins =
         ["thread::spawn", "thread::Builder", "new_current_thread", "new_multi_thread", "Runtime::new"];
     for path in sources() {
-        if ["src/session/background.rs", "src/session/simulated.rs"].contains(&path.to_str().unwrap()) {
+        if ["src/session/threads/background.rs", "src/session/threads/simulated.rs"]
+            .contains(&path.to_str().unwrap())
+        {
             continue;
         }
         assert_without(&path, &begins);
@@ -580,7 +595,7 @@ fn faces_have_no_protocol() {
             "oneshot",
             "select!",
         ];
-        assert_without(Path::new(&format!("src/{face}.rs")), &protocol);
+        assert_without(Path::new(&format!("src/locks/{face}.rs")), &protocol);
     }
 }
 
@@ -596,4 +611,4 @@ fn no_wall_clock_and_no_blocking_sleep() {
     }
 }
 
-const FOR_PEOPLE: &str = "src/contender.rs";
+const FOR_PEOPLE: &str = "src/values/contender.rs";

@@ -7,11 +7,11 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 21_320),
-    ("lines of its engine, protocol and session", 15_265),
-    ("doc lines of the library", 11_090),
+    ("lines of the library", 21_070),
+    ("lines of its engine, protocol and session", 15_000),
+    ("doc lines of the library", 11_125),
     ("public names", 75),
-    ("lines of tests", 34_830),
+    ("lines of tests", 34_842),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

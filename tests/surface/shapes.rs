@@ -38,40 +38,40 @@ macro_rules! outlives {
 }
 
 outlives! {
-    "src/lock.rs": InterProcessMutex, InterProcessFairLock => lock();
-    "src/lock.rs": InterProcessReadLock, InterProcessWriteLock => lock();
-    "src/lock.rs": InterProcessMutex, InterProcessFairLock => try_lock();
-    "src/lock.rs": InterProcessReadLock, InterProcessWriteLock => try_lock();
-    "src/lock.rs": InterProcessMutex, InterProcessFairLock, InterProcessReadLock => acquire(SOON);
-    "src/lock.rs": InterProcessMutex, InterProcessFairLock => acquire_until(Instant::now());
-    "src/lock.rs": InterProcessMutex, InterProcessWriteLock => acquire_with_lease(SOON, SOON);
-    "src/fair_lock.rs": InterProcessFairLock => enqueue();
-    "src/lock.rs": InterProcessMultiLock => lock();
-    "src/lock.rs": InterProcessMultiLock => try_lock();
-    "src/lock.rs": InterProcessMultiLock => acquire(SOON);
-    "src/lock.rs": InterProcessMultiLock => acquire_until(Instant::now());
-    "src/lock.rs": InterProcessMultiLock => acquire_with_lease(SOON, SOON);
-    "src/guards.rs": MultiLockGuard => lost();
-    "src/guards.rs": MultiLockGuard => revoked();
-    "src/guards.rs": MultiLockGuard => release();
-    "src/lock.rs": InterProcessSemaphore => acquire(SOON);
-    "src/lock.rs": InterProcessSemaphore => acquire_until(Instant::now());
-    "src/lock.rs": InterProcessSemaphore => acquire_with_lease(SOON, SOON);
-    "src/semaphore.rs": InterProcessSemaphore => acquire_many(2, SOON);
-    "src/semaphore.rs": InterProcessSemaphore => acquire_many_until(2, Instant::now());
-    "src/semaphore.rs": InterProcessSemaphore => acquire_many_with_lease(2, SOON, SOON);
-    "src/semaphore.rs": InterProcessSemaphore => try_acquire();
-    "src/semaphore.rs": InterProcessSemaphore => try_acquire_many(2);
-    "src/guards.rs": SemaphorePermit => lost();
-    "src/guards.rs": SemaphorePermit => revoked();
-    "src/guards.rs": SemaphorePermit => release();
-    "src/guards.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => lost();
-    "src/guards.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => revoked();
-    "src/guards.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => release();
-    "src/leader_selector.rs": LeaderSelector => lead(|_| async {});
-    "src/leader_latch.rs": Leadership => lost();
-    "src/group_member.rs": GroupMember => close();
-    "src/persistent_node.rs": PersistentNode => close();
+    "src/locks/lock.rs": InterProcessMutex, InterProcessFairLock => lock();
+    "src/locks/lock.rs": InterProcessReadLock, InterProcessWriteLock => lock();
+    "src/locks/lock.rs": InterProcessMutex, InterProcessFairLock => try_lock();
+    "src/locks/lock.rs": InterProcessReadLock, InterProcessWriteLock => try_lock();
+    "src/locks/lock.rs": InterProcessMutex, InterProcessFairLock, InterProcessReadLock => acquire(SOON);
+    "src/locks/lock.rs": InterProcessMutex, InterProcessFairLock => acquire_until(Instant::now());
+    "src/locks/lock.rs": InterProcessMutex, InterProcessWriteLock => acquire_with_lease(SOON, SOON);
+    "src/locks/fair_lock.rs": InterProcessFairLock => enqueue();
+    "src/locks/lock.rs": InterProcessMultiLock => lock();
+    "src/locks/lock.rs": InterProcessMultiLock => try_lock();
+    "src/locks/lock.rs": InterProcessMultiLock => acquire(SOON);
+    "src/locks/lock.rs": InterProcessMultiLock => acquire_until(Instant::now());
+    "src/locks/lock.rs": InterProcessMultiLock => acquire_with_lease(SOON, SOON);
+    "src/locks/guards.rs": MultiLockGuard => lost();
+    "src/locks/guards.rs": MultiLockGuard => revoked();
+    "src/locks/guards.rs": MultiLockGuard => release();
+    "src/locks/lock.rs": InterProcessSemaphore => acquire(SOON);
+    "src/locks/lock.rs": InterProcessSemaphore => acquire_until(Instant::now());
+    "src/locks/lock.rs": InterProcessSemaphore => acquire_with_lease(SOON, SOON);
+    "src/locks/semaphore.rs": InterProcessSemaphore => acquire_many(2, SOON);
+    "src/locks/semaphore.rs": InterProcessSemaphore => acquire_many_until(2, Instant::now());
+    "src/locks/semaphore.rs": InterProcessSemaphore => acquire_many_with_lease(2, SOON, SOON);
+    "src/locks/semaphore.rs": InterProcessSemaphore => try_acquire();
+    "src/locks/semaphore.rs": InterProcessSemaphore => try_acquire_many(2);
+    "src/locks/guards.rs": SemaphorePermit => lost();
+    "src/locks/guards.rs": SemaphorePermit => revoked();
+    "src/locks/guards.rs": SemaphorePermit => release();
+    "src/locks/guards.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => lost();
+    "src/locks/guards.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => revoked();
+    "src/locks/guards.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => release();
+    "src/recipes/leader_selector.rs": LeaderSelector => lead(|_| async {});
+    "src/recipes/leader_latch.rs": Leadership => lost();
+    "src/recipes/group_member.rs": GroupMember => close();
+    "src/recipes/persistent_node.rs": PersistentNode => close();
 }
 
 /// A new method whose future captures what it need not, or that no shape above is of, fails here.
@@ -321,10 +321,10 @@ async fn the_loss_is_waited_for_without_the_guard() {
 /// The names of the threads of this library, by the file that starts them.
 const THREADS: [(&str, &str); 6] = [
     ("src/session/setup.rs", "zk-session"),
-    ("src/session/lease_timer.rs", "zk-lease"),
-    ("src/session/journal.rs", "zk-watch"),
-    ("src/session/probe.rs", "zk-probe"),
-    ("src/session/spare.rs", "zk-spare"),
+    ("src/session/live/lease_timer.rs", "zk-lease"),
+    ("src/session/told/journal.rs", "zk-watch"),
+    ("src/session/dial/probe.rs", "zk-probe"),
+    ("src/session/dial/spare.rs", "zk-spare"),
     ("test-server/src/server.rs", "zk-test-server"),
 ];
 
@@ -339,7 +339,7 @@ fn names_of_threads_are_whole_and_documented() {
         for start in ["background::start(", "background::run_blocking(", "thread::Builder::new().name("] {
             for call in text.split(start).skip(1) {
                 // The one place, which is given the name.
-                let is_named = call.starts_with("NAME") || file.ends_with("session/background.rs");
+                let is_named = call.starts_with("NAME") || file.ends_with("threads/background.rs");
                 assert!(is_named, "{} gives its thread no `NAME`", file.display());
             }
         }

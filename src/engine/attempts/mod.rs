@@ -1,0 +1,11 @@
+//! An attempt to get a lock, from the caller's wait to the grant, and the room's attempts for many callers.
+//! Faces and what is built of several attempts use it. It carries out what `protocol::acquire` decides; all that
+//! it leaves behind goes to the session's cleanup.
+
+pub(crate) mod attempt;
+pub(crate) mod in_session;
+pub(crate) mod patience;
+pub(crate) mod permits;
+pub(crate) mod queued;
+pub(crate) mod room;
+pub(crate) mod stop;

@@ -1,0 +1,463 @@
+//! Works for a [room](crate::protocol::room): gets the node for the callers that wait in it, and ends their
+//! waits at their deadlines. One task where the session runs, while anybody waits; a caller has no separate
+//! task, timer or attempt.
+
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use zookeeper_client as zk;
+
+use crate::engine::attempts::attempt;
+use crate::engine::call::pending::ResultReceiver;
+use crate::engine::grant::hold::Hold;
+use crate::engine::grant::observe;
+use crate::engine::kept::shared_room::{Arrived, Granted, Look, SharedRoom, State, Tried, Waiter};
+use crate::engine::lock::first::asks_at;
+use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
+use crate::engine::request::look::ask_first;
+use crate::error::TryLockError;
+use crate::protocol::late::Ahead;
+use crate::protocol::node_name::{Kind, Naming};
+use crate::protocol::queue::Queue;
+use crate::protocol::room::{Late, Position};
+use crate::session::contents::watches::{WatchUse, changed};
+use crate::session::live::zk_session::Session;
+use crate::session::threads::waker;
+use crate::values::path::LockPath;
+
+/// The longest time that the task sleeps.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// How long the task waits for callers before it ends.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Tries to get a lock, in its room if it has one. The attempt starts at the first poll.
+pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
+    if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
+        return Err(closed.into());
+    }
+    let Some(room) = path_lock.room(ask.kind) else {
+        return attempt::start(&path_lock, ask).0.result().await;
+    };
+    let deadline = match ask.budget {
+        Budget::Try { .. } => return try_now(&path_lock, room, ask).await,
+        Budget::Until { deadline, .. } => Some(deadline),
+        Budget::Forever => None,
+    };
+    let number = path_lock.client().cleanup().number();
+    let at = Position::new(number, ask.admission == Admission::Again);
+    let (reply, told) = oneshot::channel();
+    let ahead = match room.arrive(at, deadline, waiter(ask, reply)) {
+        Arrived::Granted(granted) => return had(&path_lock, granted, ask.lease),
+        // The attempt reports whether the call waits.
+        Arrived::First => None,
+        Arrived::Behind(ahead) => Some(ahead),
+    };
+    let _leaves = Leaves { room, at };
+    if let Some(ahead) = ahead {
+        // Readers do not wait for each other.
+        observe::queued(ask.call, None, || (ask.kind == Kind::Exclusive).then_some(ahead));
+    }
+    if ask.kind == Kind::Exclusive {
+        // Readers that come from here on wait behind this writer.
+        path_lock.close_shared_node();
+    }
+    begin(&path_lock, room);
+    // Without an answer the task has ended with the client, or the client is drained.
+    match waker::contain(path_lock.client().unless_drained(told)).await.and_then(Result::ok) {
+        Some(granted) => granted.and_then(|granted| had(&path_lock, granted, None)),
+        None => Err(path_lock.ended().into()),
+    }
+}
+
+/// Tries to get a lock without waiting for any other contender. If its client has no node, the call asks the
+/// servers by a separate one.
+async fn try_now(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, ask: Ask) -> Result<Hold, TryLockError> {
+    let unnamed = match room.try_now(ask.location) {
+        Tried::Granted(granted) => return had(path_lock, granted, ask.lease),
+        Tried::Held => Some(Ahead { count: 1, first: None }),
+        Tried::Asks => None,
+    };
+    if ask.kind == Kind::Exclusive {
+        // This may also be a local hold outside the room: of a try, or of a multi-lock.
+        if let Some(ahead) = path_lock.own_ahead(ask.kind).or(unnamed) {
+            return Err(path_lock.would_block(ask.kind, ahead));
+        }
+    }
+    let hold = attempt::start(path_lock, ask).0.result().await?;
+    if room.adopt(hold.held(), hold.session(), hold.token(), ask.location) {
+        // It is known as the room's.
+        drop(path_lock.lock_holders().remove(&hold.held().number()));
+        close_to_writers(room, path_lock.room(Kind::Exclusive).map(|room| &**room));
+        if room.sticky {
+            // Others are watched for, once it is kept, or shared.
+            begin(path_lock, room);
+        }
+    }
+    Ok(hold)
+}
+
+/// Has no reader join a node that was opened just now, if a writer waits: it has found none that it could
+/// close.
+fn close_to_writers(room: &SharedRoom, writers: Option<&SharedRoom>) {
+    if room.kind == Kind::Shared && writers.is_some_and(|writers| writers.is_waited_for()) {
+        room.give_up();
+    }
+}
+
+fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Waiter {
+    let asked = match ask.budget {
+        Budget::Try { timeout } => timeout,
+        Budget::Until { asked, .. } => asked,
+        Budget::Forever => Duration::ZERO,
+    };
+    Waiter {
+        reply,
+        lease: ask.lease,
+        location: ask.location,
+        began: Instant::now(),
+        asked,
+        grants: 0,
+        call: ask.call,
+    }
+}
+
+/// Returns the hold that a room has granted. `lease` must still be set; for a caller that has waited, the
+/// room sets it.
+fn had(path_lock: &Arc<PathLock>, granted: Granted, lease: Option<Duration>) -> Result<Hold, TryLockError> {
+    granted.begin_lease(lease);
+    Hold::of_room(Arc::clone(path_lock), granted).ok_or_else(|| path_lock.ended().into())
+}
+
+/// A caller in the room, until it leaves.
+struct Leaves<'a> {
+    room: &'a SharedRoom,
+    at: Position,
+}
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.room.leave(self.at);
+    }
+}
+
+/// Starts the room's task, or wakes it if there is something for it to do.
+fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
+    let starts = {
+        let mut state = room.lock();
+        match state.task_sleeps_until {
+            // This happens before the task looks at the room.
+            None => {
+                state.task_sleeps_until = Some(Instant::now());
+                true
+            }
+            Some(until) => {
+                let next = state.room.next_late();
+                let due = next.and_then(|(deadline, waiter)| asks_at(deadline, waiter.asked));
+                let sooner = due.is_some_and(|due| due < until);
+                if sooner || state.room.wants_attempt() {
+                    room.wake.notify_one();
+                }
+                false
+            }
+        }
+    };
+    if starts {
+        // Made here: a runtime that shuts down may drop the task before its first poll.
+        let (room, path_lock, client) = (Arc::clone(room), Arc::downgrade(path_lock), path_lock.client());
+        let task = Task { room, path_lock, result: None, watch: None, asked: None, is_done: false };
+        client.spawn(task.run());
+    }
+}
+
+/// Returns whether the node was listed.
+type Watch = Pin<Box<dyn Future<Output = bool> + Send>>;
+
+/// The task of a room.
+struct Task {
+    room: Arc<SharedRoom>,
+    path_lock: Weak<PathLock>,
+    /// The result of the attempt under way.
+    result: Option<ResultReceiver<Hold>>,
+    /// Ends when there may be others that want the node with this number.
+    watch: Option<(u64, Watch)>,
+    /// The last deadline before which it has asked who is first.
+    asked: Option<Instant>,
+    /// Whether it has ended because no caller waits.
+    is_done: bool,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        // Its runtime has shut down, so no caller is granted anything any more.
+        self.result = None;
+        let (waiting, attempt) = {
+            let mut state = self.room.lock();
+            state.task_sleeps_until = None;
+            (state.room.take_all(), state.cancel())
+        };
+        drop((waiting, attempt));
+        self.room.attempt_over();
+    }
+}
+
+impl Task {
+    async fn run(mut self) {
+        loop {
+            if self.room.lock().room.wants_attempt() {
+                // Requests that other threads have begun, such as the deletion of the client's last node, are
+                // sent first: a create ahead of that deletion would wait for it, and list.
+                tokio::task::yield_now().await;
+            }
+            let Some(until) = self.work() else { return };
+            let result = async {
+                match &mut self.result {
+                    Some(result) => result.await,
+                    None => std::future::pending().await,
+                }
+            };
+            let others = async {
+                match &mut self.watch {
+                    Some((node, watch)) => (*node, watch.await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                result = result => self.ended(result.ok()),
+                (node, is_listed) = others => {
+                    self.watch = None;
+                    if !is_listed {
+                        self.room.not_listed(node);
+                    }
+                    self.room.others_come(node);
+                }
+                () = self.room.wake.notified() => {}
+                () = tokio::time::sleep_until(until.into()) => self.due(),
+            }
+            if Instant::now() >= until && self.result.is_none() && self.ends() {
+                return;
+            }
+        }
+    }
+
+    /// Ends the task if no caller waits.
+    fn ends(&mut self) -> bool {
+        let mut state = self.room.lock();
+        let watches = self.room.sticky && state.room.has_node();
+        self.is_done = !(state.room.is_waited_for() || watches);
+        if self.is_done {
+            state.task_sleeps_until = None;
+        }
+        self.is_done
+    }
+
+    /// Starts an attempt if one is wanted. Returns until when there is nothing to do; `None` if the lock has
+    /// no handle any more.
+    fn work(&mut self) -> Option<Instant> {
+        let path_lock = self.path_lock.upgrade()?;
+        let wanted = {
+            let mut state = self.room.lock();
+            let wanted = state.room.wants_attempt();
+            if wanted {
+                state.room.attempt_begins();
+            }
+            // The attempt reports to the first caller whether it waits.
+            wanted.then(|| state.room.first().and_then(|waiter| waiter.call))
+        };
+        if let Some(call) = wanted {
+            let location = std::panic::Location::caller();
+            // A cancelled attempt may have been granted the lock, which is released here.
+            self.result = None;
+            self.room.attempt_over();
+            let ask = Ask { call, ..Ask::new(self.room.kind, Budget::Forever, location) };
+            let (pending, progress) = attempt::start(&path_lock, ask);
+            let (result, cancel) = pending.split();
+            self.result = result;
+            let cancelled = self.room.lock().begun((cancel, progress));
+            drop(cancelled);
+        }
+        self.watch_for_others(&path_lock);
+        let idle = path_lock.options().sticky.filter(|_| self.room.sticky);
+        if let Some(idle) = idle {
+            self.room.give_up_idle(idle);
+        }
+        let mut state = self.room.lock();
+        let now = Instant::now();
+        let waits = if state.room.is_waited_for() { LONGEST } else { LINGER };
+        // A kept node is checked when it may have to be given up; a held node is checked later.
+        let idle = idle.filter(|_| state.room.has_node());
+        let until = now.checked_add(idle.map_or(waits, |idle| state.idle_left(idle).min(LONGEST)));
+        let until = until.unwrap_or(now);
+        let until = state.room.next_deadline().map_or(until, |deadline| deadline.min(until));
+        let until = self.question(&state).map_or(until, |(at, _)| at.min(until));
+        state.task_sleeps_until = Some(until);
+        Some(until)
+    }
+
+    /// Returns when to look up the first contender, for the error of the next caller to time out, and that
+    /// caller's deadline; `None` if that has been done.
+    fn question(&self, state: &State) -> Option<(Instant, Instant)> {
+        let (deadline, waiter) = state.room.next_late()?;
+        let at = asks_at(deadline, waiter.asked)?;
+        (self.asked < Some(deadline)).then_some((at, deadline))
+    }
+
+    /// Does the work that is due: looks up the first contender, and ends the waits whose time has passed.
+    fn due(&mut self) {
+        let Some(path_lock) = self.path_lock.upgrade() else { return };
+        let now = Instant::now();
+        let question = self.question(&self.room.lock()).filter(|(at, _)| *at <= now);
+        if let Some((_, deadline)) = question {
+            self.asked = Some(deadline);
+            if deadline > now {
+                ask_first(&path_lock);
+            }
+        }
+        self.late(&path_lock, now);
+    }
+
+    /// Watches a node that is kept, and no other any more.
+    fn watch_for_others(&mut self, path_lock: &PathLock) {
+        let look = {
+            let mut state = self.room.lock();
+            if self.watch.as_ref().is_some_and(|(node, _)| !state.room.is_current(*node)) {
+                self.watch = None;
+            }
+            state.look.take()
+        };
+        if let Some(look) = look {
+            self.watch =
+                Some((look.number, Box::pin(until_others(look, path_lock.naming(), self.room.kind))));
+        }
+    }
+
+    /// Handles the end of the attempt.
+    fn ended(&mut self, result: Option<Result<Hold, TryLockError>>) {
+        self.result = None;
+        // The ticket exists before a caller can leave with the grant on its way to it: the caller's flush
+        // waits until the grant has come back.
+        let _pending = result.as_ref().and_then(|result| result.as_ref().ok()).map(Hold::ticket);
+        let is_cancelled = self.room.lock().attempt.is_none();
+        match result {
+            // The grant came too late.
+            result if is_cancelled => drop(result),
+            Some(Ok(hold)) if hold.lost().is_none() => {
+                // Not the path lock, which would outlive its last handle until the node is kept.
+                let writers = hold.path_lock().room(Kind::Exclusive).cloned();
+                let is_open = || close_to_writers(&self.room, writers.as_deref());
+                self.room.granted(hold.into_granted(), is_open);
+            }
+            // Lost before anybody had it: another attempt goes on.
+            Some(Ok(hold)) => {
+                self.room.lock().room.attempt_ends();
+                drop(hold);
+            }
+            Some(Err(error)) => {
+                let failed = self.room.lock().room.failed();
+                for waiter in failed {
+                    self.fail(waiter, &error);
+                }
+            }
+            // The runtime has shut down.
+            None => {
+                let waiting = {
+                    let mut state = self.room.lock();
+                    state.room.attempt_ends();
+                    state.room.take_all()
+                };
+                // Outside of the mutex.
+                drop(waiting);
+            }
+        }
+        // This comes last: a flush waits for the release of a grant that came too late.
+        self.room.attempt_over();
+    }
+
+    fn fail(&self, waiter: Waiter, error: &TryLockError) {
+        let _ = waiter.reply.send(Err(error.clone()));
+    }
+
+    /// Ends the waits that are over.
+    fn late(&self, path_lock: &PathLock, now: Instant) {
+        let kind = self.room.kind;
+        let (late, grants, progress, cancelled) = {
+            let mut state = self.room.lock();
+            let (late, grants, progress) = (state.room.late(now), state.grants, state.progress());
+            let cancelled = state.room.is_idle().then(|| state.cancel()).flatten();
+            (late, grants, progress, cancelled)
+        };
+        drop(cancelled);
+        for Late { waiter, before } in late {
+            let mut waiting = progress.as_ref().map(|progress| progress.waiting.clone()).unwrap_or_default();
+            let known = waiting.ahead().cloned().or_else(|| path_lock.own_ahead(kind));
+            // Readers do not wait for each other.
+            let before = if kind == Kind::Shared { 0 } else { before };
+            // Other callers of this room have had the lock meanwhile, even if none of them has it at this
+            // moment.
+            let others = (grants > waiter.grants).then_some(Ahead { count: 0, first: None });
+            waiting.saw(known.or(others).map(|ahead| {
+                let count = ahead.count.saturating_add(before).max(1);
+                Ahead { count, ..ahead }
+            }));
+            let error = path_lock.late(waiting, kind, waiter.asked, waiter.began.elapsed());
+            self.fail(waiter, &error.into());
+        }
+    }
+}
+
+/// Waits until there may be others that want this node, or until that is not known any more: the connection
+/// is interrupted, or the session ends. Another that wants a mutex is any child of the directory that comes
+/// or goes (docs/protocol.md#kept-node); another that wants the node of readers is a writer in the list that
+/// follows (docs/protocol.md#kept-read-node). Returns `false` if the node is not in a list.
+async fn until_others(look: Look, naming: Naming, kind: Kind) -> bool {
+    let Look { node, directory, session, .. } = look;
+    let Some(first) = session.upgrade() else { return true };
+    // Without a watch nothing is kept.
+    // The `*` keeps this watch, of the directory's children, apart from one of its data.
+    let Some(_watching) = first.watches.watch(&directory.child("*"), WatchUse::Sticky) else { return true };
+    let (mut valid, ended) = (first.lease().watch(), first.ended());
+    drop(first);
+    let mut ended = pin!(ended);
+    // Kept only for the list.
+    while let Some(session) = session.upgrade().filter(|session| session.lease().is_valid()) {
+        let Some((queue, watcher)) = watch_queue(&session, &directory, naming).await else { return true };
+        if queue.rank(&node).is_none() {
+            return false;
+        }
+        let are_others = match kind {
+            Kind::Exclusive => !queue.in_order(None).eq([&*node]),
+            Kind::Shared => queue.in_order(Some(Kind::Exclusive)).next().is_some(),
+        };
+        if are_others || !session.lease().is_valid() {
+            return true;
+        }
+        drop((queue, session));
+        tokio::select! {
+            // Readers of other processes come and go: looked at again, all that came at once together.
+            _ = changed(watcher) => if kind == Kind::Exclusive { return true },
+            _ = valid.changed() => return true,
+            _ = &mut ended => return true,
+        }
+    }
+    true
+}
+
+/// Lists a directory, and watches its children. `None` if that fails, or the directory is unusable.
+async fn watch_queue(
+    session: &Session,
+    directory: &LockPath,
+    naming: Naming,
+) -> Option<(Arc<Queue>, zk::OneshotWatcher)> {
+    let answer = session
+        .request(|handle| async move { handle.list_and_watch_children(directory.server()).await })
+        .await;
+    let Ok(Ok((children, watcher))) = answer else { return None };
+    let queue = Queue::read(children, naming).ok().filter(|queue| queue.usable().is_ok())?;
+    Some((queue, watcher))
+}

@@ -1,0 +1,283 @@
+//! Reads and changes a counter; the next step is decided in [`protocol::counter`](crate::protocol::counter).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use zookeeper_client as zk;
+
+use crate::error::{AtomicLongError, Cause, Purpose, RequestFailure};
+use crate::protocol::counter::{
+    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, NoCounter, SeenCounter,
+    value_of,
+};
+use crate::protocol::failure::{Failure, FailureKind};
+use crate::session::core::Core;
+use crate::session::live::zk_session::{Handle, Session, SessionGone, cause};
+use crate::session::request::ask::{Repetition, Unanswered};
+use crate::session::request::retry::contended_pause;
+use crate::values::options::{Acl, ParentNodes};
+use crate::values::path::LockPath;
+
+/// A counter, as the handles of it see it.
+pub(crate) struct Counter {
+    pub(crate) path: LockPath,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) parents: ParentNodes,
+    pub(crate) client: Arc<Core>,
+}
+
+/// The result of a change to the counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Changed {
+    /// The new value.
+    To(i64),
+    /// Whether it was set.
+    Set(bool),
+}
+
+impl Counter {
+    fn user_path(&self) -> String {
+        self.path.user().to_owned()
+    }
+
+    /// Returns the value.
+    pub(crate) async fn get(self: &Arc<Self>) -> Result<i64, AtomicLongError> {
+        let counter = Arc::clone(self);
+        let read = async move {
+            let counter = &counter;
+            counter.client.ask(|_, handle| async move { counter.read(&handle, false).await }).await
+        };
+        match self.client.call(read, |why| self.error(why)).await? {
+            CounterEvent::Read(seen) => Ok(seen.map_or(0, |seen| seen.value)),
+            CounterEvent::Unusable(unusable) => Err(self.unusable(unusable)),
+            _ => Err(self.no_answer()),
+        }
+    }
+
+    /// Changes the value. The requests run where the session runs; dropping the future stops them, wherever
+    /// they are.
+    pub(crate) async fn change(self: &Arc<Self>, change: Change) -> Result<Changed, AtomicLongError> {
+        let in_doubt = Arc::new(AtomicBool::new(false));
+        let work = Work {
+            counter: Arc::clone(self),
+            in_doubt: Arc::clone(&in_doubt),
+            last_failure: None,
+            error: None,
+        };
+        match self.client.run_while_polled(work.run(change)).await {
+            Some(result) => result,
+            // The client has ended, and the task with it.
+            None if in_doubt.load(Ordering::Acquire) => Err(self.unknown(cause(zk::Error::ClientClosed))),
+            None => Err(self.error(self.client.why_ended())),
+        }
+    }
+
+    async fn read(&self, handle: &Handle, sync: bool) -> Result<CounterEvent, zk::Error> {
+        let path = self.path.server();
+        // Both requests are sent together.
+        let sync = sync.then(|| handle.sync(path));
+        let read = handle.get_data(path);
+        if let Some(sync) = sync {
+            sync.await?;
+        }
+        match read.await {
+            Ok((data, stat)) => Ok(match value_of(&data, stat.ephemeral_owner, stat.cversion) {
+                Ok(value) => {
+                    CounterEvent::Read(Some(SeenCounter { value, version: stat.version, czxid: stat.czxid }))
+                }
+                Err(unusable) => CounterEvent::Unusable(unusable),
+            }),
+            Err(zk::Error::NoNode) => Ok(CounterEvent::Read(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn create(
+        &self,
+        session: &Session,
+        handle: &Handle,
+        value: i64,
+    ) -> Result<CounterEvent, zk::Error> {
+        let what = (zk::CreateMode::Persistent, &*self.acl);
+        match session.create(handle, self.path.server(), &value.to_be_bytes(), what).await {
+            Ok((stat, _)) => Ok(CounterEvent::Created { czxid: (!stat.is_invalid()).then_some(stat.czxid) }),
+            Err(zk::Error::NodeExists) => Ok(CounterEvent::Exists),
+            Err(zk::Error::NoNode) => Ok(CounterEvent::NoParent),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write(
+        &self,
+        session: &Session,
+        handle: &Handle,
+        value: i64,
+        version: i32,
+    ) -> Result<CounterEvent, zk::Error> {
+        let data = value.to_be_bytes();
+        match session.write(|| handle.set_data(self.path.server(), &data, Some(version))).await {
+            Ok(stat) => Ok(CounterEvent::Written { czxid: stat.czxid }),
+            Err(zk::Error::BadVersion) => Ok(CounterEvent::BadVersion),
+            Err(zk::Error::NoNode) => Ok(CounterEvent::NoNode),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unusable(&self, unusable: NoCounter) -> AtomicLongError {
+        let path = self.user_path();
+        match unusable {
+            NoCounter::Data { bytes } => AtomicLongError::NotACounter { path, bytes },
+            NoCounter::NotPersistent => AtomicLongError::NotPersistent { path },
+        }
+    }
+
+    /// Returns the error of a request that failed.
+    fn error(&self, why: impl Into<RequestFailure>) -> AtomicLongError {
+        self.client.error(Purpose::Counter, self.path.user(), why).into()
+    }
+
+    /// Returns the error of an answer to another question, which does not come up.
+    pub(crate) fn no_answer(&self) -> AtomicLongError {
+        self.unknown(cause(zk::Error::UnexpectedError("an answer to another request".to_owned())))
+    }
+
+    fn unknown(&self, source: Cause) -> AtomicLongError {
+        AtomicLongError::Unknown { path: self.user_path(), source }
+    }
+}
+
+/// One change of a counter, as a task.
+struct Work {
+    counter: Arc<Counter>,
+    /// Whether the outcome is unknown if the task ends now.
+    in_doubt: Arc<AtomicBool>,
+    /// The failure of the last request that got no answer.
+    last_failure: Option<Cause>,
+    /// Why the last request failed for good.
+    error: Option<AtomicLongError>,
+}
+
+impl Work {
+    async fn run(mut self, change: Change) -> Result<Changed, AtomicLongError> {
+        let started = Instant::now();
+        let counter = Arc::clone(&self.counter);
+        let (mut changing, mut step) = Changing::new(change);
+        let mut repetition = Repetition::new(*counter.client.retry());
+        let outcome = loop {
+            let request = match step {
+                CounterStep::Do(request) => request,
+                CounterStep::Finish(outcome) => break outcome,
+            };
+            let event = match request {
+                CounterRequest::Pause { tries } => {
+                    tokio::time::sleep(contended_pause(tries)).await;
+                    CounterEvent::Paused
+                }
+                request => self.ask(&mut repetition, request, changing.changes_the_value()).await,
+            };
+            if !matches!(event, CounterEvent::Lost | CounterEvent::NotDone) {
+                // Only failures in a row count.
+                repetition = Repetition::new(*counter.client.retry());
+            }
+            step = changing.on(event);
+            self.in_doubt.store(changing.is_in_doubt(), Ordering::Release);
+        };
+        let path = counter.user_path();
+        match outcome {
+            CounterOutcome::Value(value) => Ok(Changed::To(value)),
+            CounterOutcome::Done(done) => Ok(Changed::Set(done)),
+            CounterOutcome::Overflow { value } => {
+                Err(AtomicLongError::Overflow { path, value, delta: change.delta() })
+            }
+            CounterOutcome::Unusable(unusable) => Err(counter.unusable(unusable)),
+            CounterOutcome::VersionsUsedUp => Err(AtomicLongError::VersionsUsedUp { path }),
+            CounterOutcome::Contended => Err(AtomicLongError::Contended { path, waited: started.elapsed() }),
+            CounterOutcome::Unknown => Err(counter.unknown(self.last_cause())),
+            CounterOutcome::Failed => Err(self.error.unwrap_or_else(|| counter.no_answer())),
+        }
+    }
+
+    fn last_cause(&self) -> Cause {
+        self.last_failure.clone().unwrap_or_else(|| cause(zk::Error::ConnectionLoss))
+    }
+
+    /// Sends one request. This does not decide which request is repeated, nor with which version.
+    async fn ask(
+        &mut self,
+        repetition: &mut Repetition<'_>,
+        request: CounterRequest,
+        changes_the_value: bool,
+    ) -> CounterEvent {
+        let counter = Arc::clone(&self.counter);
+        let session = match counter.client.session().await {
+            Ok(session) => session,
+            Err(none) => {
+                let why = RequestFailure::from(none);
+                if let RequestFailure::Connection(source) = &why {
+                    self.last_failure = Some(Arc::clone(source));
+                }
+                return self.failed(counter.error(why), false);
+            }
+        };
+        let was_sent = AtomicBool::new(false);
+        let (counter, in_doubt, sent) = (&counter, &self.in_doubt, &was_sent);
+        let answer = repetition.ask_once(&session, |handle| {
+            sent.store(true, Ordering::Relaxed);
+            if changes_the_value {
+                // Should the client end before the answer.
+                in_doubt.store(true, Ordering::Release);
+            }
+            let session = &session;
+            async move {
+                match request {
+                    CounterRequest::Read { sync } => counter.read(&handle, sync).await,
+                    CounterRequest::MakeParents => {
+                        let Counter { path, acl, parents, client } = &**counter;
+                        client.make_directories_above(&handle, path, acl, *parents).await?;
+                        Ok(CounterEvent::ParentsMade)
+                    }
+                    CounterRequest::Create { value } => counter.create(session, &handle, value).await,
+                    CounterRequest::Write { value, version } => {
+                        counter.write(session, &handle, value, version).await
+                    }
+                    // This is not a request to the servers; see `run`.
+                    CounterRequest::Pause { .. } => Ok(CounterEvent::Paused),
+                }
+            }
+        });
+        match answer.await {
+            Ok(Ok(event)) => event,
+            Ok(Err(failure)) => self.without_answer(failure),
+            Err(Unanswered::NoSession(SessionGone)) if was_sent.into_inner() => {
+                let source = cause(zk::Error::SessionExpired);
+                self.last_failure = Some(Arc::clone(&source));
+                if repetition.in_next_session().await {
+                    CounterEvent::Lost
+                } else {
+                    self.failed(counter.error(RequestFailure::Connection(source)), true)
+                }
+            }
+            Err(Unanswered::NoSession(SessionGone)) => CounterEvent::NotDone,
+            Err(Unanswered::Refused(failure)) => self.failed(counter.error(failure.refused()), false),
+            Err(Unanswered::GaveUp(failure)) => {
+                let error = counter.error(failure.unanswered());
+                let lost = self.without_answer(failure) == CounterEvent::Lost;
+                self.failed(error, lost)
+            }
+        }
+    }
+
+    fn without_answer(&mut self, failure: Failure) -> CounterEvent {
+        self.last_failure = Some(failure.cause);
+        match failure.kind {
+            FailureKind::NotNow | FailureKind::NoNode => CounterEvent::NotDone,
+            _ => CounterEvent::Lost,
+        }
+    }
+
+    fn failed(&mut self, error: AtomicLongError, lost: bool) -> CounterEvent {
+        self.error = Some(error);
+        CounterEvent::Failed { lost }
+    }
+}

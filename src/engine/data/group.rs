@@ -1,0 +1,156 @@
+//! The members of a group: the children of its directory, with their data.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zookeeper_client as zk;
+
+use crate::error::{PersistentNodeError, Purpose, RequestFailure};
+use crate::session::contents::watches::{WatchUse, changed_or_after};
+use crate::session::core::{Core, NoSession};
+use crate::session::live::zk_session::Handle;
+use crate::session::request::ask::Unanswered;
+use crate::session::told::log;
+use crate::values::path::LockPath;
+
+/// How many members are read at once (docs/protocol.md#request-window).
+const AT_ONCE: usize = 64;
+
+/// The directory of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) client: Arc<Core>,
+    pub(crate) directory: LockPath,
+}
+
+/// The members at one moment.
+#[derive(Debug)]
+pub(crate) struct Members {
+    /// The data of each, by its name.
+    pub(crate) by_name: BTreeMap<String, Vec<u8>>,
+    pub(crate) known: Known,
+}
+
+/// The last report of a watch, so that it reports nothing older, and nothing twice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// The zxid of the last coming or going; `None` if there is no directory.
+    as_of: Option<i64>,
+    /// The session that has shown it.
+    session: i64,
+}
+
+/// Names, and since when they are these; and a watch.
+type Listed = (Vec<String>, Option<i64>, Option<zk::OneshotWatcher>);
+
+impl Group {
+    /// Returns the members.
+    pub(crate) async fn members(&self) -> Result<Members, PersistentNodeError> {
+        let group = self.clone();
+        let read = async move {
+            let group = &group;
+            let read = group.client.ask(|session, handle| async move {
+                let (names, as_of, _) = group.list(&handle, false).await?;
+                let known = Known { as_of, session: session.session_id() };
+                Ok(Members { by_name: group.read(&handle, names).await?, known })
+            });
+            read.await
+        };
+        self.client.call(read, |why| self.error(why)).await
+    }
+
+    /// Waits until a member has come or gone since `known`, and returns the members then. Several changes may be
+    /// one (docs/protocol.md#group-watch).
+    pub(crate) async fn changed(&self, known: Option<Known>) -> Result<Members, PersistentNodeError> {
+        let group = self.clone();
+        self.client.call(async move { group.changed_here(known).await }, |why| self.error(why)).await
+    }
+
+    async fn changed_here(&self, mut known: Option<Known>) -> Result<Members, Unanswered<NoSession>> {
+        loop {
+            let listed = self.client.ask(|session, handle| async move {
+                let watching = session.watches.watch(self.directory.server(), WatchUse::Node);
+                let id = session.session_id();
+                if known.is_some_and(|known| known.session != id) {
+                    // A server shows a session nothing older than it has seen. The next one may be, by a
+                    // server that lags behind.
+                    handle.sync(self.directory.server()).await?;
+                }
+                let (names, as_of, watcher) = self.list(&handle, watching.is_some()).await?;
+                if known.is_some_and(|known| known.as_of == as_of) {
+                    return Ok(Err((session, watcher, watching)));
+                }
+                let known = Known { as_of, session: id };
+                Ok(Ok(Members { by_name: self.read(&handle, names).await?, known }))
+            });
+            let (session, watcher, watching) = match listed.await? {
+                Ok(members) => return Ok(members),
+                Err(unchanged) => unchanged,
+            };
+            known = known.map(|known| Known { session: session.session_id(), ..known });
+            // The session is not kept during the wait: a session is closed when nothing uses it any more.
+            let (ended, poll) = (session.ended(), session.lease().heartbeat_interval());
+            drop(session);
+            tokio::select! {
+                () = changed_or_after(watcher, poll) => {}
+                _ = ended => {}
+            }
+            drop(watching);
+        }
+    }
+
+    /// Lists the directory. Without one, a watch tells when it is made.
+    async fn list(&self, handle: &Handle, watch: bool) -> Result<Listed, zk::Error> {
+        let path = self.directory.server();
+        loop {
+            let listed = if watch {
+                let listed = handle.get_and_watch_children(path).await;
+                listed.map(|(names, stat, watcher)| (names, stat, Some(watcher)))
+            } else {
+                handle.get_children(path).await.map(|(names, stat)| (names, stat, None))
+            };
+            match listed {
+                Ok((names, stat, watcher)) => return Ok((names, Some(stat.pzxid), watcher)),
+                Err(zk::Error::NoNode) if watch => {}
+                Err(zk::Error::NoNode) => return Ok((Vec::new(), None, None)),
+                Err(error) => return Err(error),
+            }
+            if let (None, watcher) = handle.check_and_watch_stat(path).await? {
+                return Ok((Vec::new(), None, Some(watcher)));
+            }
+            // Made between the two.
+        }
+    }
+
+    /// Reads the data of members. Members that have gone meanwhile, or that this client may not read, are
+    /// left out.
+    async fn read(
+        &self,
+        handle: &Handle,
+        names: Vec<String>,
+    ) -> Result<BTreeMap<String, Vec<u8>>, zk::Error> {
+        let mut members = BTreeMap::new();
+        for names in names.chunks(AT_ONCE) {
+            let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
+            // All requests are sent together.
+            let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
+            for (name, read) in names.iter().zip(reads) {
+                match read.await {
+                    Ok((data, _)) => drop(members.insert(name.clone(), data)),
+                    Err(zk::Error::NoNode) => {}
+                    // This client may know all the others.
+                    Err(zk::Error::NoAuth) => {
+                        let path = self.directory.user();
+                        log::warn!(path, name, "a member of a group is left out: its ACL needs READ");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(members)
+    }
+
+    fn error(&self, why: RequestFailure) -> PersistentNodeError {
+        self.client.error(Purpose::Node, self.directory.user(), why).into()
+    }
+}

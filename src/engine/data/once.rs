@@ -1,0 +1,204 @@
+//! The records of jobs that run once per occasion: reads, writes and prunes them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use zookeeper_client as zk;
+
+use crate::engine::grant::hold::Hold;
+use crate::engine::while_held::read::{self, ReadNode};
+use crate::engine::while_held::transact::{Operation, transact};
+use crate::error::{Cause, OnceError, TransactionError};
+use crate::protocol::once::{are_too_many, is_of, to_prune};
+use crate::session::core::Core;
+use crate::session::told::log;
+use crate::values::options::ParentNodes;
+use crate::values::path::LockPath;
+
+/// How many records are looked at, at most, to find the oldest.
+const MOST_READ: usize = 2_000;
+/// How many are read at once (docs/protocol.md#request-window).
+const AT_ONCE: usize = 64;
+/// How many one transaction deletes: with the longest paths it has half a megabyte.
+const DELETED_AT_ONCE: usize = 32;
+/// How many a run deletes, at most.
+const MOST_DELETED: usize = 256;
+
+/// The records of one job, and the one of the occasion.
+#[derive(Clone, Debug)]
+pub(crate) struct Records {
+    pub(crate) client: Arc<Core>,
+    pub(crate) directory: LockPath,
+    pub(crate) record: LockPath,
+}
+
+/// The outcome of writing a record.
+#[derive(Debug)]
+pub(crate) enum Recorded {
+    /// It is there.
+    Ours,
+    /// Another is, which was written without the lock.
+    Another(ReadNode),
+    /// It is not known whether it is, or may come to be, until the lock's node is gone.
+    InDoubt(TransactionError),
+    /// It is not there, and will not be.
+    No(TransactionError),
+}
+
+impl Records {
+    /// Returns the record of the occasion as the connected server knows it, which may lag behind: `None` says
+    /// little.
+    pub(crate) async fn find(&self) -> Result<Option<ReadNode>, OnceError> {
+        let records = self.clone();
+        let found = async move {
+            let path = records.record.server();
+            records.client.ask(|_, handle| async move { read::ask(&handle, path).await }).await
+        };
+        self.client.call(found, |why| read::failed(&self.client, &self.record, why).into()).await
+    }
+
+    /// Returns the record of the occasion, as the holder of the lock sees it: no other will write one while the
+    /// lock is held.
+    pub(crate) async fn find_under(&self, hold: &Hold) -> Result<Option<ReadNode>, OnceError> {
+        read::get_data(&[hold], self.record.clone()).await
+    }
+
+    /// Writes the record, with other writes, while the lock is held. The request is repeated until its
+    /// outcome is known (docs/protocol.md#once-record).
+    pub(crate) async fn write(
+        &self,
+        hold: &Hold,
+        mut writes: Vec<Operation>,
+        data: String,
+        token: (i64, u64),
+    ) -> Recorded {
+        // This operation is the last, because an error reports the numbers of the others to the caller.
+        writes.push(Operation::Create { path: self.record.clone(), data: data.into_bytes() });
+        let (records, shared) = (self.clone(), hold.without_release());
+        // A task: the pauses need timers, and the outcome is to be known also if the caller does not poll.
+        let written = self.client.run(async move { records.write_here(&shared, &writes, token).await });
+        written.await.unwrap_or_else(|| Recorded::InDoubt(read::closed(hold).into()))
+    }
+
+    async fn write_here(&self, hold: &Hold, writes: &[Operation], token: (i64, u64)) -> Recorded {
+        let (policy, started) = (*self.client.retry(), Instant::now());
+        let (mut failures, mut doubt, mut made) = (0, None, false);
+        loop {
+            let error = match transact(&[hold], writes.to_vec()).await {
+                Ok(()) => return Recorded::Ours,
+                Err(error) => error,
+            };
+            match &error {
+                TransactionError::Unknown { .. } => {
+                    let Some(pause) = policy.pause(failures, started.elapsed()) else {
+                        return Recorded::InDoubt(error);
+                    };
+                    failures += 1;
+                    doubt = Some(error);
+                    if failures > 1 {
+                        tokio::time::sleep(pause).await;
+                    }
+                }
+                TransactionError::Rejected { path, source, .. } => {
+                    let of_record = path == self.record.user();
+                    let code = source.downcast_ref::<zk::Error>();
+                    if of_record && matches!(code, Some(zk::Error::NoNode)) && !made {
+                        made = true;
+                        if self.make_directory().await {
+                            continue;
+                        }
+                        return Recorded::No(error);
+                    }
+                    // An earlier one of these requests has created it, if its answer was lost, or another
+                    // program without the lock.
+                    if doubt.is_some() || of_record && matches!(code, Some(zk::Error::NodeExists)) {
+                        return match self.find_under(hold).await {
+                            Ok(Some(found)) if is_of(&found.data, token) => Recorded::Ours,
+                            Ok(Some(found)) => Recorded::Another(found),
+                            // Each of them was decided before this answer.
+                            Ok(None) => Recorded::No(error),
+                            Err(_) => Recorded::InDoubt(error),
+                        };
+                    }
+                    return Recorded::No(error);
+                }
+                _ => return doubt.map_or(Recorded::No(error), Recorded::InDoubt),
+            }
+        }
+    }
+
+    /// Creates the directory of the records, which is to stay. Returns whether it is there.
+    async fn make_directory(&self) -> bool {
+        let made = self.client.ask(|_, handle| async move {
+            let acl = self.client.acl();
+            self.client.make_directories_above(&handle, &self.record, acl, ParentNodes::Persistent).await
+        });
+        made.await.is_ok()
+    }
+
+    /// Deletes the oldest records, beyond the last `keep`, while the lock is held. Records whose deletion
+    /// fails are left to the next run.
+    pub(crate) async fn prune(&self, hold: &Hold, keep: usize) {
+        let (records, shared) = (self.clone(), hold.without_release());
+        let pruned = self.client.run_while_polled(async move { records.prune_here(&shared, keep).await });
+        if let Some(Err(error)) = pruned.await {
+            log::debug!(path = self.directory.user(), %error, "old records of a job are left to the next run");
+        }
+    }
+
+    async fn prune_here(&self, hold: &Hold, keep: usize) -> Result<(), Cause> {
+        let session = hold.session();
+        let old = session.request(|handle| async move { self.old(&handle, keep).await });
+        let Ok(old) = old.await else { return Ok(()) };
+        let old = old.map_err(|error| session.failure(error).cause)?;
+        let delete =
+            |name: &String| Operation::Delete { path: self.directory.subdirectory(name), version: None };
+        let mut deletions: Vec<Operation> = old.iter().map(delete).collect();
+        while !deletions.is_empty() {
+            let some: Vec<Operation> = deletions.iter().take(DELETED_AT_ONCE).cloned().collect();
+            let count = some.len();
+            // This deletes by name: only while this run has the lock is it certain that no record was deleted
+            // and created again meanwhile.
+            match transact(&[hold], some).await {
+                Ok(()) => drop(deletions.drain(..count)),
+                // This record is gone, or has children: the others can still be deleted.
+                Err(TransactionError::Rejected { index, source, .. })
+                    if index < count && is_of_one_node(&source) =>
+                {
+                    deletions.remove(index);
+                }
+                Err(error) => return Err(Arc::new(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the names of the records that are to go.
+    async fn old(&self, handle: &zk::Client, keep: usize) -> Result<Vec<String>, zk::Error> {
+        let mut names = handle.list_children(self.directory.server()).await?;
+        if !are_too_many(names.len(), keep) {
+            return Ok(Vec::new());
+        }
+        names.truncate(MOST_READ);
+        let mut found = Vec::with_capacity(names.len());
+        for names in names.chunks(AT_ONCE) {
+            let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
+            // All requests are sent together.
+            let stats: Vec<_> = paths.iter().map(|path| handle.check_stat(path)).collect();
+            for (name, stat) in names.iter().zip(stats) {
+                match stat.await {
+                    Ok(Some(stat)) => found.push((stat.czxid, name.clone())),
+                    // Newer servers return the Stat only to sessions that may read the node.
+                    Ok(None) | Err(zk::Error::NoAuth) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(to_prune(found, keep, MOST_DELETED))
+    }
+}
+
+/// Returns whether a deletion was refused because of this one node, so that deletions of others may succeed.
+fn is_of_one_node(why: &Cause) -> bool {
+    matches!(why.downcast_ref(), Some(zk::Error::NoNode | zk::Error::NotEmpty))
+}

@@ -1,0 +1,660 @@
+//! An ephemeral node that is there for as long as it is wanted, in one session after the other
+//! (docs/protocol.md#persistent-node).
+
+use std::mem;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use zookeeper_client as zk;
+
+use crate::engine::lock::registry::Registry;
+use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
+use crate::protocol::failure::{Failure, FailureKind};
+use crate::protocol::persistent_node::{Owner, PersistentNodeState, owner};
+use crate::session::contents::running::Running;
+use crate::session::contents::watches::{WatchUse, Watching, changed_or_after};
+use crate::session::core::{Core, NoSession};
+use crate::session::live::zk_session::{Session, SessionGone};
+use crate::session::request::retry::clean_up_pause;
+use crate::session::threads::waker::contain_panic;
+use crate::session::told::log;
+use crate::values::options::{Acl, ParentNodes};
+use crate::values::path::LockPath;
+
+/// Whose turn it is to have the node at a path, of the handles of one client. Two of one session at once could
+/// take each other's node for their own when creates are not answered.
+pub(crate) type PathTurns = Registry<String, PathTurn>;
+
+/// The turns at one path, in order of arrival.
+#[derive(Debug)]
+pub(crate) struct PathTurn {
+    path: String,
+    turns: Arc<PathTurns>,
+    mutex: tokio::sync::Mutex<()>,
+}
+
+impl PathTurn {
+    /// Returns the turns at a path.
+    pub(crate) fn at(turns: &Arc<PathTurns>, path: &LockPath) -> Arc<Self> {
+        let path = path.server().to_owned();
+        let mut known = turns.lock();
+        if let Some(turn) = known.get(&path).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn =
+            Self { path: path.clone(), turns: Arc::clone(turns), mutex: tokio::sync::Mutex::default() };
+        let turn = Arc::new(turn);
+        known.insert(path, Arc::downgrade(&turn));
+        turn
+    }
+}
+
+impl Drop for PathTurn {
+    fn drop(&mut self) {
+        self.turns.forget(&self.path);
+    }
+}
+
+/// The node that should exist.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) data: Arc<[u8]>,
+    /// Counts the data that were wanted, from 1.
+    pub(crate) generation: u64,
+}
+
+/// The state that a node and its task share.
+#[derive(Debug)]
+pub(crate) struct ManagedNode {
+    pub(crate) path: LockPath,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) parents: ParentNodes,
+    pub(crate) has_credentials: Option<bool>,
+    pub(crate) state: watch::Sender<PersistentNodeState>,
+    outcome: watch::Sender<Outcome>,
+}
+
+/// What has come of the data that were wanted.
+#[derive(Clone, Debug, Default)]
+struct Outcome {
+    /// The generation of the data that the node was given last.
+    written: u64,
+    /// The generation of the data with which the servers have refused it last.
+    refused: u64,
+    /// Why the node is not there.
+    trouble: Option<PersistentNodeError>,
+}
+
+/// The orders of the handle: the wanted node, until the handle is dropped.
+pub(crate) type Orders = watch::Receiver<Wanted>;
+
+impl ManagedNode {
+    pub(crate) fn new(client: &Core, path: LockPath, acl: Arc<[Acl]>, parents: ParentNodes) -> Arc<Self> {
+        Arc::new(Self {
+            path,
+            acl,
+            parents,
+            has_credentials: client.has_credentials(),
+            state: watch::Sender::new(PersistentNodeState::Absent),
+            outcome: watch::Sender::default(),
+        })
+    }
+
+    /// Says that the client of this node is closed.
+    pub(crate) fn close_with(&self, client: &Core) {
+        // A task that has ended is as if the client had.
+        let why = match client.why_ended() {
+            RequestFailure::AuthFailed => RequestFailure::AuthFailed,
+            _ => RequestFailure::Closed,
+        };
+        self.set_trouble(Some(self.error(why)));
+        self.tell(PersistentNodeState::Closed);
+    }
+
+    /// Returns the error of an end that no server has confirmed.
+    pub(crate) fn not_confirmed(&self) -> PersistentNodeError {
+        PersistentNodeError::NotConfirmed { path: self.path.user().to_owned() }
+    }
+
+    /// Returns why the node is closed, for a call that waited for it.
+    pub(crate) fn ended(&self) -> PersistentNodeError {
+        // An error that another try could have cured does not count any more, because nothing tries again.
+        let refused = self.trouble().filter(|trouble| !trouble.is_retryable());
+        refused.unwrap_or_else(|| self.error(RequestFailure::Closed))
+    }
+
+    /// Returns why the node is not there, if that is known.
+    pub(crate) fn trouble(&self) -> Option<PersistentNodeError> {
+        self.outcome.borrow().trouble.clone()
+    }
+
+    fn set_trouble(&self, trouble: Option<PersistentNodeError>) {
+        self.set_outcome(|outcome| outcome.trouble = trouble);
+    }
+
+    /// Changes the outcome, and wakes the callers that wait for it, whose wakers may panic.
+    fn set_outcome(&self, change: impl FnOnce(&mut Outcome)) {
+        let mut outcome = self.outcome.borrow().clone();
+        change(&mut outcome);
+        contain_panic(|| drop(self.outcome.send_replace(outcome)));
+    }
+
+    /// Tells the user, whose wakers may panic.
+    fn tell(&self, state: PersistentNodeState) {
+        contain_panic(|| {
+            self.state.send_if_modified(|known| mem::replace(known, state) != state);
+        });
+    }
+
+    fn tell_written(&self, generation: u64) {
+        self.set_trouble(None);
+        // First: a caller who waited for the data finds the node there.
+        self.tell(PersistentNodeState::Present);
+        self.set_outcome(|outcome| outcome.written = generation);
+    }
+
+    /// Notifies callers that wait for these data, or earlier ones.
+    fn tell_refused(&self, generation: u64, why: PersistentNodeError) {
+        self.set_outcome(|outcome| (outcome.refused, outcome.trouble) = (generation, Some(why)));
+        self.tell(PersistentNodeState::Refused);
+    }
+
+    /// Returns the error of a request that failed.
+    fn error(&self, why: impl Into<RequestFailure>) -> PersistentNodeError {
+        Error::new(Purpose::Node, self.path.user(), why).with_credentials(self.has_credentials).into()
+    }
+}
+
+/// Keeps the node there until the handle is dropped, which drops the sender of `orders`; then deletes it, and tells
+/// `closed`.
+pub(crate) fn run(
+    node: Arc<ManagedNode>,
+    client: Arc<Core>,
+    turn: Arc<PathTurn>,
+    orders: Orders,
+    closed: oneshot::Sender<Result<(), PersistentNodeError>>,
+) -> impl Future<Output = ()> + Send + 'static {
+    // However this ends: with the runtime, too, which drops a task that it has never polled.
+    let tells_closed = TellClosed(Arc::clone(&node));
+    async move {
+        let _tells_closed = tells_closed;
+        keep(node, client, turn, orders, closed).await;
+    }
+}
+
+async fn keep(
+    node: Arc<ManagedNode>,
+    client: Arc<Core>,
+    turn: Arc<PathTurn>,
+    mut orders: Orders,
+    closed: oneshot::Sender<Result<(), PersistentNodeError>>,
+) {
+    let has_turn = if let Ok(has_turn) = turn.mutex.try_lock() {
+        has_turn
+    } else {
+        node.tell(PersistentNodeState::Conflict);
+        tokio::select! {
+            has_turn = turn.mutex.lock() => {
+                node.tell(PersistentNodeState::Absent);
+                has_turn
+            }
+            () = dropped(&mut orders) => {
+                node.tell(PersistentNodeState::Closed);
+                drop(closed.send(Ok(())));
+                return;
+            }
+        }
+    };
+    // Whether a node of this task may be left of an earlier session, whose end no server has confirmed.
+    let (mut is_left, mut pauses) = (false, 0);
+    let ended = loop {
+        let session = tokio::select! {
+            biased;
+            () = dropped(&mut orders) => break Ok(()),
+            session = client.session() => session,
+        };
+        let session = match session {
+            Ok(session) => session,
+            Err(NoSession::Unreachable(error)) => {
+                node.set_trouble(Some(node.error(RequestFailure::Connection(Arc::new(error)))));
+                pauses += 1;
+                tokio::select! {
+                    () = tokio::time::sleep(clean_up_pause(pauses)) => continue,
+                    () = dropped(&mut orders) => break Ok(()),
+                }
+            }
+            Err(ended) => break Err(node.error(ended)),
+        };
+        pauses = 0;
+        let earlier = client.earlier_sessions(session.session_id());
+        let mut stay = Stay {
+            client: &client,
+            node: &node,
+            session: &session,
+            earlier: &earlier,
+            in_doubt: false,
+            own: None,
+            late_write: None,
+            generation: 0,
+            counted: None,
+            failures: 0,
+        };
+        let is_dropped = stay.run(&mut orders).await;
+        let created = stay.may_exist();
+        // If this session's node is there, no earlier one is left.
+        is_left &= stay.own.is_none();
+        drop(stay);
+        let left: &[i64] = if is_left { &earlier } else { &[] };
+        if is_dropped {
+            // The session may be closed by this, if it was the last to use it, which deletes the node too.
+            drop(client);
+            let withdrawn = withdraw(&node, &session, created, left).await;
+            drop(has_turn);
+            // This comes before the caller of `close` continues.
+            node.tell(PersistentNodeState::Closed);
+            // An error means that the node was dropped and not closed.
+            drop(closed.send(withdrawn));
+            return;
+        }
+        // The session has ended: nothing can be deleted any more.
+        is_left = withdraw(&node, &session, created, left).await.is_err();
+        node.tell(PersistentNodeState::Absent);
+    };
+    if let Err(error) = &ended {
+        node.set_trouble(Some(error.clone()));
+    }
+    drop(has_turn);
+    node.tell(PersistentNodeState::Closed);
+    drop(closed.send(if is_left { Err(node.not_confirmed()) } else { Ok(()) }));
+}
+
+struct TellClosed(Arc<ManagedNode>);
+
+impl Drop for TellClosed {
+    fn drop(&mut self) {
+        self.0.tell(PersistentNodeState::Closed);
+    }
+}
+
+/// Waits until the handle is dropped. Its orders meanwhile are not waited for afterwards.
+async fn dropped(orders: &mut Orders) {
+    while orders.changed().await.is_ok() {}
+}
+
+/// The stay of a node in one session.
+struct Stay<'a> {
+    client: &'a Core,
+    node: &'a ManagedNode,
+    session: &'a Arc<Session>,
+    earlier: &'a [i64],
+    /// Whether a create was sent of which it is not known whether it made the node.
+    in_doubt: bool,
+    /// The node, if it is there and ours: the generation of the data that it was given, 0 if that is not known.
+    own: Option<u64>,
+    /// The oldest data of a write of which it is not known whether it is still to come: it comes to nothing once the
+    /// node has another version, and a read tells nothing of it (docs/protocol.md#write-barrier).
+    late_write: Option<u64>,
+    /// The data that were wanted at the last step.
+    generation: u64,
+    /// While a write is not answered, and until it is repeated: the supervisor gives a connection more time for its
+    /// answers only if one is waited for (docs/protocol.md#server-timeout).
+    counted: Option<Running>,
+    /// Requests in a row that were not answered.
+    failures: u32,
+}
+
+/// The next step.
+enum Next {
+    Create,
+    Look,
+    /// The node is there: wait until something happens to it.
+    Wait(Option<(zk::OneshotWatcher, Watching)>),
+    /// The same again after a while, and other data at once.
+    Pause(Duration),
+}
+
+impl Stay<'_> {
+    /// Returns whether there may be a node of ours in this session.
+    fn may_exist(&self) -> bool {
+        self.in_doubt || self.own.is_some()
+    }
+
+    /// Runs until the session ends, or the handle is dropped, for which it returns `true`.
+    async fn run(&mut self, orders: &mut Orders) -> bool {
+        let mut next = Next::Create;
+        while self.session.end_reason().is_none() {
+            let wanted = orders.borrow_and_update().clone();
+            self.generation = wanted.generation;
+            let (session, more) = (self.session, orders.clone());
+            next = tokio::select! {
+                biased;
+                () = dropped(orders) => return true,
+                next = self.step(next, &wanted, more) => next,
+                _ = session.ended() => break,
+            };
+            if matches!(next, Next::Look | Next::Wait(_)) {
+                self.counted = None;
+            }
+        }
+        orders.has_changed().is_err()
+    }
+
+    /// Takes a step, which ends early if other data are ordered.
+    async fn step(&mut self, next: Next, wanted: &Wanted, mut orders: Orders) -> Next {
+        match next {
+            Next::Create => self.create(wanted).await,
+            Next::Look => self.look(wanted).await,
+            // New data were ordered during the look.
+            Next::Wait(_) if self.own.is_some_and(|given| given != wanted.generation) => Next::Look,
+            Next::Wait(watched) => {
+                let poll = self.session.lease().heartbeat_interval();
+                let (watcher, _watching) = watched.unzip();
+                tokio::select! {
+                    // Whatever the event is, the node is looked at.
+                    () = changed_or_after(watcher, poll) => {}
+                    _ = orders.changed() => {}
+                }
+                Next::Look
+            }
+            Next::Pause(pause) => {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    _ = orders.changed() => {}
+                }
+                if self.own.is_some() { Next::Look } else { Next::Create }
+            }
+        }
+    }
+
+    fn count(&mut self) {
+        let session = self.session;
+        self.counted.get_or_insert_with(|| session.running.begin());
+    }
+
+    async fn create(&mut self, wanted: &Wanted) -> Next {
+        let (path, what) = (self.node.path.server(), (zk::CreateMode::Ephemeral, &*self.node.acl));
+        // Until it is answered: this may be dropped.
+        let before = mem::replace(&mut self.in_doubt, true);
+        self.count();
+        let session = self.session;
+        let answer = session
+            .request(|handle| async move { session.create(&handle, path, &wanted.data, what).await })
+            .await;
+        match answer {
+            Ok(Ok((stat, _))) => {
+                self.failures = 0;
+                if !self.session.owns(&stat) {
+                    return Next::Look;
+                }
+                self.in_doubt = false;
+                self.own = Some(wanted.generation);
+                self.node.tell_written(wanted.generation);
+                Next::Look
+            }
+            Ok(Err(error)) => {
+                let is_there = error == zk::Error::NodeExists;
+                let failure = self.session.failure(error);
+                if !matches!(failure.kind, FailureKind::Unknown | FailureKind::SessionGone) {
+                    self.in_doubt = before;
+                }
+                if is_there {
+                    return Next::Look;
+                }
+                if failure.kind == FailureKind::NoNode {
+                    return self.make_parents(failure).await;
+                }
+                self.failed(&failure)
+            }
+            Err(SessionGone) => Next::Look,
+        }
+    }
+
+    async fn make_parents(&mut self, missing: Failure) -> Next {
+        let (client, ManagedNode { path, acl, parents, .. }, session) =
+            (self.client, self.node, self.session);
+        let made = session.request(|handle| async move {
+            client.make_directories_above(&handle, path, acl, *parents).await
+        });
+        let failure = match made.await {
+            // This does not retry without a pause if the nodes are deleted all the time.
+            Ok(Ok(())) if self.failures < 3 => {
+                self.failures += 1;
+                return Next::Create;
+            }
+            Ok(Ok(())) => missing,
+            Ok(Err(error)) => session.failure(error),
+            Err(SessionGone) => return Next::Look,
+        };
+        self.failed(&failure)
+    }
+
+    /// Looks at the node, and writes the wanted data.
+    async fn look(&mut self, wanted: &Wanted) -> Next {
+        let path = self.node.path.server();
+        // Counted for as long as it may be set.
+        let watching = self.session.watches.watch(path, WatchUse::Node);
+        let watch = watching.is_some();
+        let read = self.session.request(|handle| async move {
+            if watch {
+                let (data, stat, watcher) = handle.get_and_watch_data(path).await?;
+                return Ok((data, stat, Some(watcher)));
+            }
+            handle.get_data(path).await.map(|(data, stat)| (data, stat, None))
+        });
+        let (data, stat, watcher) = match read.await {
+            Ok(Ok(read)) => read,
+            Ok(Err(zk::Error::NoNode)) => {
+                // Deleted by another hand. A create that is still on its way is found by the next one.
+                self.own = None;
+                self.node.tell(PersistentNodeState::Absent);
+                return Next::Create;
+            }
+            Ok(Err(error)) => {
+                let failure = self.session.failure(error);
+                return self.failed(&failure);
+            }
+            Err(SessionGone) => return Next::Look,
+        };
+        let state =
+            match owner(stat.ephemeral_owner, self.session.session_id(), self.earlier, self.may_exist()) {
+                Owner::Ours => {
+                    let before = self.own.unwrap_or(0);
+                    // A node that was found after a lost answer may already have these data. Data that
+                    // another process has written since are kept.
+                    let is_written = before == wanted.generation || data == *wanted.data;
+                    // Older data may still come. A write of the same once more makes sure that they do not.
+                    let is_written =
+                        is_written && self.late_write.is_none_or(|late| late == wanted.generation);
+                    self.in_doubt = false;
+                    self.own = Some(before);
+                    if is_written {
+                        self.failures = 0;
+                        self.own = Some(wanted.generation);
+                        self.node.tell_written(wanted.generation);
+                        return Next::Wait(watcher.zip(watching));
+                    }
+                    // The watch also fires for this client's write, which causes a look.
+                    drop(watcher);
+                    return self.write(wanted, stat.version).await;
+                }
+                Owner::Earlier => PersistentNodeState::Absent,
+                Owner::Another => PersistentNodeState::Conflict,
+            };
+        self.own = None;
+        self.failures = 0;
+        self.node.tell(state);
+        Next::Wait(watcher.zip(watching))
+    }
+
+    /// Writes new data, if the node is still the same as in the last look.
+    async fn write(&mut self, wanted: &Wanted, version: i32) -> Next {
+        let (path, session) = (self.node.path.server(), self.session);
+        // Until it is answered: this may be dropped.
+        let before = self.late_write;
+        self.late_write = before.or(Some(wanted.generation));
+        self.count();
+        let written = session.request(|handle| async move {
+            session.write(|| handle.set_data(path, &wanted.data, Some(version))).await
+        });
+        match written.await {
+            Ok(Ok(_)) => {
+                self.late_write = None;
+                self.own = Some(wanted.generation);
+                self.node.tell_written(wanted.generation);
+                Next::Look
+            }
+            Ok(Err(error)) => {
+                let failure = self.session.failure(error.clone());
+                if !matches!(failure.kind, FailureKind::Unknown | FailureKind::SessionGone) {
+                    self.late_write = before;
+                }
+                match error {
+                    // Another has written to it, or it is gone. A write whose answer was lost did this too.
+                    zk::Error::BadVersion | zk::Error::NoNode => {
+                        if error == zk::Error::BadVersion {
+                            self.late_write = None;
+                        }
+                        self.failures += 1;
+                        Next::Pause(clean_up_pause(self.failures))
+                    }
+                    _ => self.failed(&failure),
+                }
+            }
+            Err(SessionGone) => Next::Look,
+        }
+    }
+
+    /// Returns the step after a request that failed: the same again, later.
+    fn failed(&mut self, failure: &Failure) -> Next {
+        self.failures = self.failures.saturating_add(1);
+        match failure.kind {
+            FailureKind::Refused(_) => {
+                let refused = self.node.error(failure.refused());
+                let known = self.node.trouble().and_then(|known| known.kind());
+                if !matches!(known, Some(ErrorKind::NoAuth | ErrorKind::Rejected)) {
+                    log::warn!(path = self.node.path.user(), error = %refused, "a node is not there");
+                }
+                self.node.tell_refused(self.generation, refused);
+                self.counted = None;
+                Next::Pause(self.session.lease().heartbeat_interval())
+            }
+            FailureKind::SessionGone => Next::Look,
+            _ => {
+                // A refusal remains the known state of the node until the servers say something else.
+                if *self.node.state.borrow() != PersistentNodeState::Refused {
+                    self.node.set_trouble(Some(self.node.error(failure.unanswered())));
+                }
+                Next::Pause(clean_up_pause(self.failures))
+            }
+        }
+    }
+}
+
+/// Deletes the node, if it is this session's and this task's; repeats that until it is known, or the session is gone.
+/// `left` are the earlier sessions one of which may have left a node of this task: that goes with its session, and is
+/// an error for as long as it is there.
+async fn withdraw(
+    node: &ManagedNode,
+    session: &Session,
+    created: bool,
+    left: &[i64],
+) -> Result<(), PersistentNodeError> {
+    if !created && left.is_empty() {
+        return Ok(());
+    }
+    let gone = || match session.is_expired_by_servers() && left.is_empty() {
+        true => Ok(()),
+        false => Err(node.not_confirmed()),
+    };
+    let path = node.path.server();
+    let mut failures = 0;
+    // This counts as work, like a write.
+    let _counted = session.running.begin();
+    loop {
+        let deleted = session.request(|handle| async move {
+            // No node has this version. The answer is a committed transaction of this session, behind which a create
+            // that was not answered is decided (docs/protocol.md#write-barrier).
+            match handle.delete(path, Some(NO_VERSION)).await {
+                Ok(()) | Err(zk::Error::NoNode) => return Ok(Withdrawn::Done),
+                Err(zk::Error::BadVersion) => {}
+                Err(error) => return Err(error),
+            }
+            let stat = match handle.check_stat(path).await? {
+                Some(stat) if created && stat.ephemeral_owner == session.session_id() => stat,
+                Some(stat) if left.contains(&stat.ephemeral_owner) => return Ok(Withdrawn::Left),
+                // Another's.
+                Some(_) | None => return Ok(Withdrawn::Done),
+            };
+            match handle.delete(path, Some(stat.version)).await {
+                Ok(()) | Err(zk::Error::NoNode) => Ok(Withdrawn::Done),
+                // Written to meanwhile.
+                Err(zk::Error::BadVersion) => Ok(Withdrawn::Written),
+                Err(error) => Err(error),
+            }
+        });
+        match deleted.await {
+            Ok(Ok(Withdrawn::Done)) => return Ok(()),
+            Ok(Ok(Withdrawn::Left)) => return Err(node.not_confirmed()),
+            Ok(Ok(Withdrawn::Written)) => {}
+            Err(SessionGone) => return gone(),
+            Ok(Err(error)) => {
+                let failure = session.failure(error);
+                match failure.kind {
+                    FailureKind::SessionGone => return gone(),
+                    FailureKind::Refused(_) => {
+                        let error = node.error(failure.refused());
+                        let path = node.path.user();
+                        log::error!(path, %error, "a node could not be deleted and stays until its session ends");
+                        return Err(error);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        failures += 1;
+        tokio::select! {
+            () = tokio::time::sleep(clean_up_pause(failures)) => {}
+            _ = session.ended() => return gone(),
+        }
+    }
+}
+
+/// The outcome of a deletion.
+enum Withdrawn {
+    /// There is no node of this task.
+    Done,
+    /// The node of an earlier session is there.
+    Left,
+    /// The node was written to after it was looked at.
+    Written,
+}
+
+/// A version that no node has: versions count from 0, and -1 means any.
+const NO_VERSION: i32 = i32::MIN;
+
+/// Waits until the node has the data of this generation, or later ones.
+///
+/// # Errors
+/// If the servers refuse it with these data or later ones, or the node is closed.
+pub(crate) async fn until_written(node: &ManagedNode, generation: u64) -> Result<(), PersistentNodeError> {
+    let (mut outcomes, mut states) = (node.outcome.subscribe(), node.state.subscribe());
+    loop {
+        let (outcome, state) = (outcomes.borrow_and_update().clone(), *states.borrow_and_update());
+        match state {
+            _ if outcome.written >= generation => return Ok(()),
+            PersistentNodeState::Refused if outcome.refused >= generation => {
+                if let Some(refused) = outcome.trouble {
+                    return Err(refused);
+                }
+            }
+            PersistentNodeState::Closed => return Err(node.ended()),
+            _ => {}
+        }
+        // An error is impossible: the node has the senders.
+        tokio::select! {
+            _ = outcomes.changed() => {}
+            _ = states.changed() => {}
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The holds of one client's guards, for callers that wait until a lock is held or released, and for the
+//! drain of the client.
+
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::engine::lock::path_lock::{Key, PathLock};
+use crate::engine::lock::registry::Registry;
+use crate::engine::node::held::Holder;
+use crate::error::Holding;
+use crate::session::core::Core;
+use crate::session::supervisor::ConnectionState;
+use crate::session::threads::waker;
+
+/// The path locks of a client.
+type PathLocks = Registry<Key, PathLock>;
+
+fn path_locks(registry: &PathLocks) -> Vec<Arc<PathLock>> {
+    // The handles are kept until the registry is unlocked: one of them may be the last by then.
+    registry.lock().values().filter_map(Weak::upgrade).collect()
+}
+
+/// Returns the holds of this client's guards, by the clock: at this path if one is given, otherwise all.
+fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, Holder)> {
+    let at = |path_lock: &Arc<PathLock>| path.is_none_or(|path| path_lock.path().user() == path);
+    let mut found = Vec::new();
+    for path_lock in path_locks(registry).into_iter().filter(at) {
+        for holder in path_lock.holders().into_iter().filter(Holder::holds) {
+            found.push((Arc::clone(&path_lock), holder));
+        }
+    }
+    found
+}
+
+/// Returns the holds of this client's guards, by the clock, in the order of the paths, including grants that
+/// are not taken yet.
+pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
+    let mut all: Vec<_> = holders(registry, None)
+        .iter()
+        .map(|(path_lock, holder)| holder.as_holding(path_lock.path().user()))
+        .collect();
+    all.sort_by(|one, other| one.path().cmp(other.path()));
+    all
+}
+
+/// Waits until a guard of this client holds the lock at `path`. Returns the hold; `None` if the client is
+/// closed.
+pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Option<Holding> {
+    let (mut changed, mut states) = (core.watch_holders(), core.watch_state());
+    loop {
+        // A change after this point causes another look.
+        changed.mark_unchanged();
+        let found = holders(registry, Some(path));
+        // This only counts holds that their callers have: an earlier loss concerns the call, which continues.
+        if let Some((_, holder)) = found.iter().find(|(_, holder)| holder.held.is_had()) {
+            return Some(holder.as_holding(path));
+        }
+        // The core has both senders, so neither is ever an error.
+        tokio::select! {
+            biased;
+            _ = waker::contain(changed.changed()) => {}
+            _ = waker::contain(states.wait_for(|state| *state == ConnectionState::Closed)) => return None,
+        }
+    }
+}
+
+/// Waits until no guard of this client holds a lock: at `path`, or at all. `each` is called before each look.
+pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&str>, each: impl Fn() + Send) {
+    let mut changed = core.watch_holders();
+    loop {
+        changed.mark_unchanged();
+        each();
+        let lost = match holders(registry, path).first() {
+            None => return,
+            // Only the hold itself is notified of a loss.
+            Some((_, holder)) => holder.held.when_lost(),
+        };
+        let (mut lost, mut changed) = (pin!(waker::contain(lost)), pin!(waker::contain(changed.changed())));
+        tokio::select! {
+            _ = &mut lost => {}
+            _ = &mut changed => {}
+        }
+    }
+}
+
+/// Has this client grant no lock any more (docs/protocol.md#drain), and waits until its guards have released
+/// theirs, for at most `timeout`. Returns the holds that remain then.
+pub(crate) async fn drain(core: &Arc<Core>, registry: &Arc<PathLocks>, timeout: Duration) -> Vec<Holding> {
+    core.begin_drain();
+    // Its timer is the session's, of which the caller may have none. `None` means that the client has ended,
+    // and nothing is held.
+    let mut over = pin!(core.run_while_polled(async move { tokio::time::sleep(timeout).await }));
+    // A node that is kept for the next caller is of no use, also one whose guard is released later.
+    let give_up = || path_locks(registry).iter().for_each(|path_lock| path_lock.give_up_kept());
+    let mut released = pin!(released(core, registry, None, give_up));
+    tokio::select! {
+        biased;
+        () = &mut released => Vec::new(),
+        _ = &mut over => holdings(registry),
+    }
+}

@@ -1,0 +1,980 @@
+//! The [`Room`] of one client and mutex, or of one side of a read-write lock, shared by its callers, its
+//! holders and the [task](crate::engine::attempts::room) that works for it: behind a mutex that is held for one
+//! decision at a time. Grants are sent, and anything else happens, after it is unlocked.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::engine::call::pending::CancelOnDrop;
+use crate::engine::call::progress::{Progress, ProgressReceiver};
+use crate::engine::node::held::{Held, Holder, InRoom, Over};
+use crate::error::TryLockError;
+use crate::protocol::hold::Deletion;
+use crate::protocol::node_name::Kind;
+use crate::protocol::room::{HandOff, Newcomer, Next, Position, Room};
+use crate::session::leftovers::tickets::Ticket;
+use crate::session::live::zk_session::Session;
+use crate::session::threads::clock;
+use crate::session::threads::waker::contain_panic;
+use crate::session::told::observer::{self, CallNumber, How};
+use crate::values::path::LockPath;
+
+/// The room of one client and mutex, or of one side of a read-write lock.
+pub(crate) struct SharedRoom {
+    state: Mutex<State>,
+    /// Of the kind `Shared` if its callers have a node together.
+    pub(crate) kind: Kind,
+    pub(crate) sticky: bool,
+    /// Wakes the room's task.
+    pub(crate) wake: Notify,
+    /// Changes when a guard's hold comes or goes.
+    holders: watch::Sender<()>,
+}
+
+pub(crate) struct State {
+    pub(crate) room: Room<Waiter, Instant, Holder>,
+    /// `None` if it was cancelled, or there is none.
+    pub(crate) attempt: Option<UnderWay>,
+    /// The ticket of a cancelled attempt, until the task has released its possible grant.
+    left: Option<Ticket>,
+    /// The two numbers of the last fencing token.
+    token: (i64, u64),
+    /// How often the lock was granted, and not lost.
+    pub(crate) grants: u64,
+    /// The node that is to be watched for others. Not its hold, which keeps the room.
+    pub(crate) look: Option<Look>,
+    /// Until when the room's task sleeps; `None` if there is no such task.
+    pub(crate) task_sleeps_until: Option<Instant>,
+}
+
+/// An attempt under way. The drop of the first part cancels it.
+pub(crate) type UnderWay = (CancelOnDrop, ProgressReceiver);
+
+/// A node that is to be watched for others.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) number: u64,
+    pub(crate) node: Arc<str>,
+    pub(crate) directory: LockPath,
+    pub(crate) session: Weak<Session>,
+}
+
+/// A node of a room, as its holds know it.
+struct RoomNode {
+    room: Arc<SharedRoom>,
+    number: u64,
+    /// Whether the servers have said that it does not exist. Not in the room, since each guard asks at each
+    /// question.
+    is_gone: AtomicBool,
+}
+
+/// A caller that waits in the room.
+pub(crate) struct Waiter {
+    pub(crate) reply: oneshot::Sender<Result<Granted, TryLockError>>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) location: &'static Location<'static>,
+    pub(crate) began: Instant,
+    /// The time that the caller gave.
+    pub(crate) asked: Duration,
+    /// How often the lock had been granted when this arrived, and was over.
+    pub(crate) grants: u64,
+    /// The call, if that is observed.
+    pub(crate) call: Option<CallNumber>,
+}
+
+/// The node of the room, granted to one caller. If it is dropped, the next has it.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    /// `None` once it is taken.
+    held: Option<Arc<Held>>,
+    pub(crate) session: Arc<Session>,
+    /// The two numbers of the fencing token.
+    pub(crate) token: (i64, u64),
+    pub(crate) how: How,
+}
+
+impl Granted {
+    pub(crate) fn new(held: Arc<Held>, session: Arc<Session>, token: (i64, u64), how: How) -> Self {
+        Self { held: Some(held), session, token, how }
+    }
+
+    /// Returns the hold, which the caller must release from here on.
+    pub(crate) fn take(&mut self) -> Option<Arc<Held>> {
+        self.held.take()
+    }
+
+    /// Returns whether the hold has ended before the caller has it.
+    fn is_lost(&self) -> bool {
+        self.held.as_ref().is_none_or(|held| held.is_lost_or_released())
+    }
+
+    /// Sets the lease that the caller has asked for.
+    pub(crate) fn begin_lease(&self, lease: Option<Duration>) {
+        if let Some(held) = &self.held {
+            held.begin_lease(lease);
+        }
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            held.release(None);
+        }
+    }
+}
+
+/// The outcome for an arriving caller that may wait.
+pub(crate) enum Arrived {
+    /// It has the node: it was kept, or is shared.
+    Granted(Granted),
+    /// An attempt must be started for it.
+    First,
+    /// It waits behind so many of its client.
+    Behind(usize),
+}
+
+/// The outcome for a caller that does not wait for others.
+pub(crate) enum Tried {
+    Granted(Granted),
+    /// Another caller has the node.
+    Held,
+    /// It must ask the servers.
+    Asks,
+}
+
+impl SharedRoom {
+    pub(crate) fn new(kind: Kind, hand_off: HandOff, sticky: bool, holders: watch::Sender<()>) -> Arc<Self> {
+        let state = State {
+            room: Room::new(kind, hand_off, sticky),
+            attempt: None,
+            left: None,
+            token: (0, 0),
+            grants: 0,
+            look: None,
+            task_sleeps_until: None,
+        };
+        Arc::new(Self { state: Mutex::new(state), kind, sticky, wake: Notify::new(), holders })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the holds of its callers.
+    pub(crate) fn holders(&self) -> Vec<Holder> {
+        self.lock().room.holders().cloned().collect()
+    }
+
+    /// Returns the node if it is kept, or shared and open, and the result of `otherwise` if it is not. Both
+    /// happen under the mutex under which a release decides whether a node is kept or goes to a waiting
+    /// caller. A kept node that may not be granted now is released first.
+    fn take_or<T>(
+        &self,
+        location: &'static Location<'static>,
+        otherwise: impl FnOnce(&mut State) -> T,
+    ) -> Result<Granted, T> {
+        loop {
+            // Dropped after the mutex.
+            let session;
+            let mut state = self.lock();
+            session = state.room.hold().and_then(|holder| holder.held.session());
+            let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
+            let (held, is_new) = match (state.room.newcomer(clock::now(), healthy), &session) {
+                (Newcomer::Has(kept), Some(_)) => (kept.held, false),
+                (Newcomer::Joins(other), Some(session)) => {
+                    (other.held.heir(session, other.held.next_number()), true)
+                }
+                (Newcomer::GivenUp(kept), _) => {
+                    drop(state);
+                    kept.held.release(None);
+                    continue;
+                }
+                _ => return Err(otherwise(&mut state)),
+            };
+            state.room.enter(held.number(), Holder::new(&held, location));
+            state.grants += 1;
+            let token = state.token;
+            drop(state);
+            let Some(session) = session else { continue };
+            if is_new {
+                held.register(&session);
+            }
+            let how = if self.kind == Kind::Shared { How::Shared } else { How::Kept };
+            let granted = Granted::new(held, session, token, how);
+            // The session, or the node, may have ended before it was registered.
+            if !granted.is_lost() {
+                return Ok(granted);
+            }
+        }
+    }
+
+    /// Handles a caller that waits.
+    pub(crate) fn arrive(&self, at: Position, deadline: Option<Instant>, waiter: Waiter) -> Arrived {
+        let wait = |state: &mut State| {
+            let grants = state.grants.saturating_sub(u64::from(state.room.has_node()));
+            state.room.wait(at, Waiter { grants, ..waiter }, deadline);
+            (!state.room.wants_attempt()).then(|| state.room.ahead_of_last())
+        };
+        match self.take_or(waiter.location, wait) {
+            Ok(granted) => Arrived::Granted(granted),
+            Err(None) => Arrived::First,
+            Err(Some(ahead)) => Arrived::Behind(ahead),
+        }
+    }
+
+    /// Handles a caller that waits for no other.
+    pub(crate) fn try_now(&self, location: &'static Location<'static>) -> Tried {
+        // If the room is behind others, a separate node would show them that a second contender wants the
+        // lock.
+        let look = |state: &mut State| (state.room.hold().cloned(), self.sticky && state.is_behind());
+        match self.take_or(location, look) {
+            Ok(granted) => Tried::Granted(granted),
+            // A reader that is inside is in no other's way.
+            Err(_) if self.kind == Kind::Shared => Tried::Asks,
+            Err((_, true)) => Tried::Held,
+            // This applies even if it has been released since. A lost hold blocks no other, even if its loss
+            // is not recorded yet.
+            Err((Some(holder), _)) if holder.held.lost().is_none() => Tried::Held,
+            Err(_) => Tried::Asks,
+        }
+    }
+
+    /// Has the hold of a caller that has asked the servers share its node, or hand it over when it is
+    /// released, unless others have one, or are about to. Returns whether it does.
+    pub(crate) fn adopt(
+        self: &Arc<Self>,
+        held: &Arc<Held>,
+        session: &Arc<Session>,
+        token: (i64, u64),
+        location: &'static Location<'static>,
+    ) -> bool {
+        let mut state = self.lock();
+        let holder = Holder::new(held, location);
+        let is_adopted = self.enter(held) && state.room.adopt(held.number(), holder, clock::now());
+        if is_adopted {
+            self.opened(&mut state, held, session, token);
+        }
+        is_adopted
+    }
+
+    /// Has the events of a hold that was granted a node reach the room. Called under the mutex, for which an
+    /// event waits from here on. Returns `false` if it has ended already: its node may be on its way out.
+    fn enter(self: &Arc<Self>, held: &Held) -> bool {
+        let (room, number) = (Arc::clone(self), held.number());
+        held.enter(Arc::new(RoomNode { room, number, is_gone: AtomicBool::new(false) }));
+        !held.is_lost_or_released()
+    }
+
+    /// Notes the grant of the current node.
+    fn opened(&self, state: &mut State, held: &Held, session: &Arc<Session>, token: (i64, u64)) {
+        state.token = token;
+        state.grants += 1;
+        if self.kind == Kind::Shared {
+            // Further readers may join at once.
+            self.begin_look(state, held, session);
+        }
+    }
+
+    /// Has the task watch the node for others, if it is to be kept and is not watched.
+    fn begin_look(&self, state: &mut State, held: &Held, session: &Arc<Session>) {
+        let Some(number) = state.room.begin_look() else { return };
+        let (node, directory, session) = (held.name(), held.lock_path().clone(), Arc::downgrade(session));
+        state.look = Some(Look { number, node, directory, session });
+        self.wake.notify_one();
+    }
+
+    /// Stops keeping the current node, and has no further reader share it, by a decision of the room.
+    fn give_up_by(&self, decide: impl FnOnce(&mut State) -> Option<Holder>) {
+        let (kept, wakes) = {
+            let mut state = self.lock();
+            let had = state.room.has_node();
+            (decide(&mut state), self.sticky && had && !state.room.has_node())
+        };
+        if wakes {
+            // The watch of the node is of no use any more.
+            self.wake.notify_one();
+        }
+        if let Some(kept) = kept {
+            kept.held.release(None);
+        }
+    }
+
+    /// Gives the node up: at once if it is kept, and otherwise with its release.
+    pub(crate) fn give_up(&self) {
+        self.give_up_by(|state| state.room.give_up());
+    }
+
+    /// Gives the node up if it has been kept for `idle`.
+    pub(crate) fn give_up_idle(&self, idle: Duration) {
+        self.give_up_by(|state| if state.idle_left(idle).is_zero() { state.room.give_up() } else { None });
+    }
+
+    /// Keeps no node from here on, since the last handle goes. A grant that is on its way to a caller that
+    /// has left is released after this, or was before.
+    pub(crate) fn close(&self) {
+        self.give_up_by(|state| state.room.close());
+        self.wake.notify_one();
+    }
+
+    /// Records that others may want this node.
+    pub(crate) fn others_come(&self, node: u64) {
+        self.give_up_by(|state| state.room.others_come(node));
+    }
+
+    /// Records that a list of the directory does not show this node.
+    pub(crate) fn not_listed(&self, node: u64) {
+        let hold = self.lock().room.inside(node).next().map(|(_, holder)| Arc::clone(&holder.held));
+        if let Some(hold) = hold {
+            hold.node_deleted(hold.name());
+        }
+    }
+
+    /// Returns whether a caller waits.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.lock().room.is_waited_for()
+    }
+
+    /// Handles the departure of a caller.
+    pub(crate) fn leave(&self, at: Position) {
+        let (waiter, cancelled) = {
+            let mut state = self.lock();
+            let waiter = state.room.leave(at);
+            let cancelled = state.room.is_idle().then(|| state.cancel()).flatten();
+            (waiter, cancelled)
+        };
+        drop((waiter, cancelled));
+    }
+
+    /// Records that the attempt has ended, and that its grant, if any, was passed on or released.
+    pub(crate) fn attempt_over(&self) {
+        let over = {
+            let mut state = self.lock();
+            (state.attempt.take(), state.left.take())
+        };
+        // Outside of the mutex.
+        drop(over);
+    }
+
+    /// Grants the node that the attempt was granted: to the first that waits, or to all if they share it.
+    /// Without anybody who waits it is released. Calls `is_open` when others may share it, before a caller has it: no
+    /// later caller may be ahead of a writer that waits.
+    pub(crate) fn granted(self: &Arc<Self>, granted: Granted, is_open: impl FnOnce()) {
+        let Some(held) = granted.held.clone() else { return };
+        let (session, token) = (Arc::clone(&granted.session), granted.token);
+        // Dropped after the mutex.
+        let mut first = Some(granted);
+        let served: Vec<_> = {
+            let mut state = self.lock();
+            if !self.enter(&held) {
+                // Another attempt goes on.
+                return state.room.attempt_ends();
+            }
+            let location = state.room.first().map_or(Location::caller(), |waiter| waiter.location);
+            let waiting = state.room.granted(held.number(), Holder::new(&held, location), clock::now());
+            self.opened(&mut state, &held, &session, token);
+            let grant = |waiter: Waiter| {
+                let granted = first.take().unwrap_or_else(|| {
+                    let heir = held.heir(&session, held.next_number());
+                    state.room.enter(heir.number(), Holder::new(&heir, waiter.location));
+                    Granted::new(heir, Arc::clone(&session), token, How::Shared)
+                });
+                (waiter, granted)
+            };
+            waiting.into_iter().map(grant).collect()
+        };
+        is_open();
+        // All of them, before one has the lock.
+        for heir in served.iter().skip(1).filter_map(|(_, granted)| granted.held.as_ref()) {
+            heir.register(&session);
+        }
+        for (waiter, granted) in served {
+            granted.begin_lease(waiter.lease);
+            // If the caller has left, the drop releases it, to the next if it is not shared.
+            drop(waiter.reply.send(Ok(granted)));
+        }
+    }
+}
+
+impl State {
+    /// Returns whether others are known to be before the attempt under way.
+    fn is_behind(&self) -> bool {
+        self.progress().is_some_and(|progress| progress.waiting.ahead().is_some())
+    }
+
+    pub(crate) fn progress(&self) -> Option<Progress> {
+        self.attempt.as_ref().map(|(_, progress)| progress.get())
+    }
+
+    /// Returns how long it is until a node that is kept has been so for `idle`; `idle` if it is held.
+    pub(crate) fn idle_left(&self, idle: Duration) -> Duration {
+        self.room.kept().map_or(idle, |kept| idle.saturating_sub(kept.since.elapsed()))
+    }
+
+    /// Notes an attempt that has been started. Returns it if all have left in the meantime: its drop cancels
+    /// it.
+    #[must_use]
+    pub(crate) fn begun(&mut self, attempt: UnderWay) -> Option<UnderWay> {
+        self.attempt = Some(attempt);
+        if self.room.is_under_way() { None } else { self.cancel() }
+    }
+
+    /// Returns the attempt that is under way no more; its drop cancels it.
+    #[must_use]
+    pub(crate) fn cancel(&mut self) -> Option<UnderWay> {
+        self.room.attempt_ends();
+        let attempt = self.attempt.take()?;
+        // It may have ended with a grant that is on its way to the task: a flush waits for its release.
+        self.left = Some(attempt.0.ticket());
+        Some(attempt)
+    }
+}
+
+impl InRoom for RoomNode {
+    fn pass_on(&self, held: &Arc<Held>, session: &Arc<Session>, deletion: Deletion) -> Option<Deletion> {
+        let (room, first) = (&self.room, held);
+        let (mut held, mut deletion) = (Arc::clone(held), deletion);
+        loop {
+            if self.is_gone() {
+                return None;
+            }
+            let healthy = deletion.hand_over && session.is_healthy() && !held.is_revocation_requested();
+            let (next, heir, token) = {
+                let mut state = room.lock();
+                let next = state.room.released(self.number, held.number(), clock::now(), healthy);
+                let heir = match &next {
+                    Next::To(at, waiter) => Some((at.number(), waiter.location)),
+                    Next::Keep => Some((held.next_number(), Location::caller())),
+                    Next::Stays | Next::Delete => None,
+                };
+                // This happens under the mutex: the next caller to arrive must find it. The session is
+                // notified below.
+                let heir = heir.map(|(number, location)| {
+                    let heir = held.heir(session, number);
+                    state.room.enter(number, Holder::new(&heir, location));
+                    state.grants += u64::from(matches!(next, Next::To(..)));
+                    state.token.1 += u64::from(room.kind == Kind::Exclusive);
+                    room.begin_look(&mut state, &heir, session);
+                    heir
+                });
+                (next, heir, state.token)
+            };
+            // Registered with the session before the earlier one is let go.
+            let is_lost = heir.as_ref().is_some_and(|heir| !heir.register(session));
+            if !Arc::ptr_eq(first, &held) {
+                held.let_go(session);
+            }
+            let Some(heir) = heir else { return matches!(next, Next::Delete).then_some(deletion) };
+            if is_lost {
+                self.over(heir.number(), Over::Lost);
+            }
+            let Next::To(_, waiter) = next else { return None };
+            heir.begin_lease(waiter.lease);
+            let node = heir.name();
+            let granted = Granted::new(heir, Arc::clone(session), token, How::Memory);
+            match waiter.reply.send(Ok(granted)) {
+                Ok(()) => {
+                    observer::handed_over(held.lock_path(), &node, &node);
+                    return None;
+                }
+                // The caller has left in this moment. Not by the drop, which would come back here once more
+                // for each that has left.
+                Err(Ok(mut granted)) => {
+                    let heir = granted.take()?;
+                    deletion = heir.take_back()?;
+                    held = heir;
+                }
+                Err(Err(_)) => return None,
+            }
+        }
+    }
+
+    /// However the hold ended, no caller has its node next.
+    fn over(&self, number: u64, how: Over) {
+        let room = &self.room;
+        let (kept, wakes) = {
+            let mut state = room.lock();
+            let had = state.room.has_node();
+            let kept = match how {
+                Over::Released => {
+                    state.room.over(self.number, number);
+                    None
+                }
+                Over::Lost => {
+                    if state.room.is_current(self.number) {
+                        // A lost hold blocked no other any more, as far as the errors of waiting callers are
+                        // concerned (docs/protocol.md#live-contender).
+                        state.grants = state.grants.saturating_sub(1);
+                    }
+                    state.room.lost(self.number)
+                }
+            };
+            // The watch of the node is of no use any more.
+            let watched = room.sticky && had && !state.room.has_node();
+            (kept, watched || state.room.wants_attempt())
+        };
+        // This includes a caller that never had it.
+        contain_panic(|| {
+            room.holders.send_replace(());
+        });
+        if wakes {
+            room.wake.notify_one();
+        }
+        // It is lost: no guard is there to release it.
+        if let Some(kept) = kept {
+            kept.held.release(None);
+        }
+    }
+
+    fn node_deleted(&self, told: u64, node: Arc<str>) {
+        let other = {
+            let state = self.room.lock();
+            let mut inside = state.room.inside(self.number);
+            inside.find(|(number, _)| *number != told).map(|(_, holder)| Arc::clone(&holder.held))
+        };
+        if let Some(held) = other {
+            held.node_deleted(node);
+        }
+    }
+
+    fn gone(&self, node: &Arc<str>) {
+        let told = {
+            let mut state = self.room.lock();
+            let told = state.room.gone(self.number);
+            // A hold that has taken the node out notices its end by itself.
+            if !told.is_empty() {
+                self.is_gone.store(true, Ordering::Release);
+            }
+            told
+        };
+        for holder in told {
+            holder.held.node_deleted(Arc::clone(node));
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    fn take_out(&self, hold: u64) -> bool {
+        let (is_alone, wakes) = {
+            let mut state = self.room.lock();
+            (state.room.take_out(self.number, hold), self.room.sticky || state.room.wants_attempt())
+        };
+        if wakes {
+            self.room.wake.notify_one();
+        }
+        is_alone
+    }
+}
+
+impl fmt::Debug for SharedRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // This omits its callers, of whom there may be thousands.
+        f.debug_struct("SharedRoom").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for RoomNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RoomNode").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use zookeeper_client as zk;
+    use zookeeper_test_server::Server;
+
+    use super::*;
+    use crate::engine::call::progress::ProgressSender;
+    use crate::error::LostReason;
+    use crate::protocol::hold::HoldState;
+    use crate::protocol::lease::LeaseMargin;
+    use crate::session::leftovers::cleanup::{Cleanup, CleanupQueue};
+
+    /// A room in which one waits, for whom an attempt is about to begin.
+    fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Position) {
+        let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, watch::Sender::default());
+        let at = arrive(&room, cleanup);
+        room.lock().room.attempt_begins();
+        (room, at)
+    }
+
+    fn waiter() -> (Waiter, oneshot::Receiver<Result<Granted, TryLockError>>) {
+        let (reply, told) = oneshot::channel();
+        let (location, began) = (Location::caller(), Instant::now());
+        (Waiter { reply, lease: None, location, began, asked: Duration::ZERO, grants: 0, call: None }, told)
+    }
+
+    fn arrive(room: &SharedRoom, cleanup: &Cleanup) -> Position {
+        let at = Position::new(cleanup.number(), false);
+        assert!(!matches!(room.arrive(at, None, waiter().0), Arrived::Granted(_)));
+        at
+    }
+
+    /// However the threads meet: one that comes while the node is released has it, and does not wait until it
+    /// is given up.
+    #[tokio::test]
+    async fn one_that_comes_with_the_release_has_the_node() {
+        let server = Server::start().unwrap();
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let session = Session::new(1, handle, LeaseMargin::default());
+        let (cleanup, _queue) = Cleanup::new();
+        let kinds = [Kind::Exclusive, Kind::Shared];
+        for (tries, kind) in
+            [false, true].repeat(500).into_iter().flat_map(|tries| kinds.map(|kind| (tries, kind)))
+        {
+            session.lease().renewed(clock::now());
+            let hand_off = HandOff { max: 9, time: Duration::MAX };
+            let room = SharedRoom::new(kind, hand_off, true, watch::Sender::default());
+            let (first, mut told) = waiter();
+            let at = || Position::new(cleanup.number(), false);
+            assert!(matches!(room.arrive(at(), None, first), Arrived::First));
+            room.lock().room.attempt_begins();
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let state = HoldState::new("x-sticky-lock-0000000000".into(), kind);
+            let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
+            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()), || {});
+            let holder = told.try_recv().unwrap().unwrap().take().unwrap();
+
+            let both = Barrier::new(2);
+            let (next, mut told) = waiter();
+            let has_it = std::thread::scope(|threads| {
+                let release = threads.spawn(|| {
+                    both.wait();
+                    holder.release(None);
+                });
+                both.wait();
+                if tries {
+                    // It was held at that moment, or it is the try's.
+                    return !matches!(room.try_now(Location::caller()), Tried::Asks);
+                }
+                let arrived = room.arrive(at(), None, next);
+                release.join().unwrap();
+                matches!(arrived, Arrived::Granted(_)) || told.try_recv().is_ok()
+            });
+            assert!(has_it, "it waits for a node that is only kept");
+            room.close();
+        }
+    }
+
+    /// An attempt, and what it hears when it is cancelled.
+    fn attempt(cleanup: &Cleanup) -> (UnderWay, oneshot::Receiver<Ticket>) {
+        let (cancel, cancelled) = oneshot::channel();
+        let (_, progress) = ProgressSender::new();
+        ((CancelOnDrop::new(cancel, cleanup, cleanup.number()), progress), cancelled)
+    }
+
+    /// The caller has left, and the last handle with it, while the task was paused with the grant: before the
+    /// room had the node, or after it.
+    // Shows: kept-node
+    #[tokio::test]
+    async fn a_node_is_kept_for_no_longer_than_there_is_a_handle() {
+        let server = Server::start().unwrap();
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let session = Session::new(1, handle, LeaseMargin::default());
+        session.lease().renewed(clock::now());
+        for closes_first in [true, false] {
+            let (cleanup, mut queue) = Cleanup::new();
+            let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, true, watch::Sender::default());
+            arrive(&room, &cleanup);
+            room.lock().room.attempt_begins();
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let state = HoldState::new("x-sticky-lock-0000000000".into(), Kind::Exclusive);
+            let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
+            if closes_first {
+                room.close();
+            }
+            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()), || {});
+            assert_eq!(room.lock().room.kept().is_some(), !closes_first);
+            room.close();
+            assert!(queue.try_recv().is_ok(), "a node without an owner");
+            assert!(!session.holds.any() && room.lock().room.kept().is_none());
+            let is_left = Arc::downgrade(&room);
+            drop(room);
+            assert!(is_left.upgrade().is_none(), "something in the room keeps it");
+        }
+    }
+
+    /// The task was paused between its decision to start the attempt and the start.
+    #[test]
+    fn an_attempt_is_cancelled_if_all_have_left_before_it_began() {
+        for another_comes in [false, true] {
+            let (cleanup, _queue) = Cleanup::new();
+            let (room, at) = waited_for(&cleanup);
+            room.leave(at);
+            if another_comes {
+                arrive(&room, &cleanup);
+            }
+            let (attempt, mut cancelled) = attempt(&cleanup);
+            let left = room.lock().begun(attempt);
+            drop(left);
+            assert!(cancelled.try_recv().is_ok(), "nobody waits for it");
+            room.attempt_over();
+            // For the one that came another is started.
+            assert_eq!(room.lock().room.wants_attempt(), another_comes);
+            assert_eq!(cleanup.pending().borrow().count(), 0);
+        }
+    }
+
+    /// The task was paused before it took the result, which nobody waits for any more.
+    #[test]
+    fn a_flush_waits_until_a_grant_that_came_too_late_is_released() {
+        let (cleanup, _queue) = Cleanup::new();
+        let (room, at) = waited_for(&cleanup);
+        let (attempt, granted) = attempt(&cleanup);
+        assert!(room.lock().begun(attempt).is_none());
+        drop(granted);
+        room.leave(at);
+        assert_eq!(cleanup.pending().borrow().count(), 1);
+        room.attempt_over();
+        assert_eq!(cleanup.pending().borrow().count(), 0);
+    }
+
+    /// The room of readers, who share a node.
+    fn shared(hand_off: HandOff, sticky: bool) -> Arc<SharedRoom> {
+        SharedRoom::new(Kind::Shared, hand_off, sticky, watch::Sender::default())
+    }
+
+    fn adopt(readers: &Arc<SharedRoom>, reader: &Arc<Held>, scene: &Scene) -> bool {
+        readers.adopt(reader, &scene.session, (1, 0), Location::caller())
+    }
+
+    /// Another reader of the same node.
+    fn join(readers: &SharedRoom) -> Option<Arc<Held>> {
+        match readers.try_now(Location::caller()) {
+            Tried::Granted(mut granted) => granted.take(),
+            Tried::Held | Tried::Asks => None,
+        }
+    }
+
+    /// A session with a valid lease, and what is left to its cleanup.
+    struct Scene {
+        session: Arc<Session>,
+        cleanup: Cleanup,
+        queue: CleanupQueue,
+    }
+
+    impl Scene {
+        async fn new(server: &Server) -> Self {
+            let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+            let session = Session::new(1, handle, LeaseMargin::default());
+            let (cleanup, queue) = Cleanup::new();
+            let scene = Self { session, cleanup, queue };
+            scene.renew();
+            scene
+        }
+
+        /// Nothing else renews the lease, however long a test takes.
+        fn renew(&self) {
+            self.session.lease().renewed(clock::now());
+        }
+
+        fn reader(&self) -> Arc<Held> {
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let state = HoldState::new("x-__READ__0000000000".into(), Kind::Shared);
+            Held::new(&self.session, &self.cleanup, directory, self.cleanup.number(), state)
+        }
+
+        /// Returns how many nodes have been left to cleanup.
+        fn deleted(&mut self) -> usize {
+            std::iter::from_fn(|| self.queue.try_recv().ok()).count()
+        }
+    }
+
+    /// Its task was paused between the grant and this.
+    // Shows: kept-read-node
+    #[tokio::test]
+    async fn a_reader_that_is_over_already_is_joined_by_nobody() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let readers = shared(HandOff::NONE, true);
+        let reader = scene.reader();
+        reader.release(None);
+        assert!(!adopt(&readers, &reader, &scene));
+        assert!(join(&readers).is_none(), "its node is on its way out");
+        assert_eq!(scene.deleted(), 1);
+        // Another one opens its node.
+        let reader = scene.reader();
+        assert!(adopt(&readers, &reader, &scene));
+        let joined = join(&readers).unwrap();
+        readers.give_up();
+        reader.release(None);
+        assert_eq!(scene.deleted(), 0, "another reader is inside");
+        joined.release(None);
+        assert_eq!(scene.deleted(), 1);
+    }
+
+    /// From health only, also before the task that watches has heard of the doubt.
+    #[tokio::test]
+    async fn a_reader_joins_neither_in_doubt_of_the_session_nor_of_a_write() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let readers = shared(HandOff::NONE, true);
+        let reader = scene.reader();
+        assert!(adopt(&readers, &reader, &scene));
+        let beside = join(&readers).unwrap();
+        reader.begin_write();
+        reader.release(None);
+        assert!(join(&readers).is_none(), "a write may still come");
+        beside.release(None);
+        assert_eq!(scene.deleted(), 1);
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        // Never renewed.
+        scene.session = Session::new(2, handle, LeaseMargin::default());
+        assert!(adopt(&readers, &scene.reader(), &scene));
+        assert!(join(&readers).is_none(), "the session is in doubt");
+    }
+
+    /// Its lease ends while it is upgraded, which is about to find that out.
+    // Shows: kept-read-node
+    #[tokio::test]
+    async fn a_reader_that_has_left_takes_no_node_out() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let readers = shared(HandOff::NONE, true);
+        let reader = scene.reader();
+        assert!(adopt(&readers, &reader, &scene));
+        reader.release(None);
+        assert!(reader.take_out() && readers.lock().room.has_node(), "it is kept as before");
+        readers.give_up();
+        assert_eq!(scene.deleted(), 1, "a node without an owner");
+        for _ in 0..2_000 {
+            scene.renew();
+            let readers = shared(HandOff::NONE, true);
+            let reader = scene.reader();
+            assert!(adopt(&readers, &reader, &scene));
+            let both = Barrier::new(2);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    let _ = reader.set_lease(Duration::ZERO);
+                });
+                both.wait();
+                reader.take_out();
+            });
+            reader.release(None);
+            assert_eq!(scene.deleted(), 1, "a node without an owner");
+        }
+    }
+
+    /// The lease of one ends while it is released: two threads end it, and the node stays the other's.
+    // Shows: kept-read-node
+    #[tokio::test]
+    async fn a_reader_that_is_ended_twice_leaves_its_node_once() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..2_000 {
+            scene.renew();
+            let readers = shared(HandOff::NONE, true);
+            let reader = scene.reader();
+            assert!(adopt(&readers, &reader, &scene));
+            let short = join(&readers).unwrap();
+            readers.give_up();
+            let both = Barrier::new(2);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    let _ = short.set_lease(Duration::ZERO);
+                });
+                both.wait();
+                short.release(None);
+            });
+            assert_eq!(scene.deleted(), 0, "the node of another reader");
+            reader.release(None);
+            assert_eq!(scene.deleted(), 1);
+        }
+    }
+
+    /// The bounds hold for readers that come at once, and a time beyond all clocks bounds no less.
+    #[tokio::test]
+    async fn no_more_readers_join_than_may() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..500 {
+            scene.renew();
+            let readers = shared(HandOff { max: 2, time: Duration::MAX }, false);
+            let reader = scene.reader();
+            assert!(adopt(&readers, &reader, &scene));
+            let all = Barrier::new(3);
+            let joined: Vec<_> = std::thread::scope(|threads| {
+                let join = || {
+                    all.wait();
+                    join(&readers)
+                };
+                let threads: Vec<_> = (0..3).map(|_| threads.spawn(join)).collect();
+                threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(joined.len(), 1);
+            for reader in joined.into_iter().chain([reader]) {
+                reader.release(None);
+            }
+            assert_eq!(scene.deleted(), 1);
+        }
+    }
+
+    /// However the threads meet: one that is inside afterwards is notified.
+    // Shows: kept-read-node
+    #[tokio::test]
+    async fn a_reader_that_joins_while_the_node_ends_is_told_or_refused() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..500 {
+            scene.renew();
+            let readers = shared(HandOff::NONE, true);
+            let reader = scene.reader();
+            assert!(adopt(&readers, &reader, &scene));
+            let both = Barrier::new(2);
+            let joined = std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    reader.node_deleted(reader.name());
+                });
+                both.wait();
+                join(&readers)
+            });
+            assert_eq!(reader.lost(), Some(LostReason::NodeDeleted));
+            assert!(!readers.lock().room.has_node() && join(&readers).is_none());
+            if let Some(held) = joined {
+                assert_eq!(held.lost(), Some(LostReason::NodeDeleted));
+            }
+            assert!(!scene.session.holds.any(), "a hold that was not told");
+            reader.release(None);
+            assert_eq!(scene.deleted(), 0, "the node is gone");
+        }
+    }
+
+    /// One thread closes the node while another takes it out: the node is the reader's from then on.
+    // Shows: kept-read-node
+    #[tokio::test]
+    async fn a_node_that_is_taken_out_while_it_is_closed_is_not_deleted() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..500 {
+            scene.renew();
+            let readers = shared(HandOff::NONE, true);
+            let reader = scene.reader();
+            assert!(adopt(&readers, &reader, &scene));
+            let both = Barrier::new(2);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    readers.give_up();
+                });
+                both.wait();
+                assert!(reader.take_out());
+            });
+            assert_eq!(scene.deleted(), 0, "the node of a reader that has it alone");
+            reader.release(None);
+            assert_eq!(scene.deleted(), 1);
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! The state that the handles of one client for one path and recipe share: their queue, and the local
+//! holders.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::engine::kept::shared_room::SharedRoom;
+use crate::engine::lock::first::FirstSeen;
+use crate::engine::lock::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
+use crate::engine::lock::registry::Registry;
+use crate::engine::node::held::Holder;
+use crate::engine::queue::shared_queue::SharedQueue;
+use crate::engine::queue::slots::Slots;
+use crate::error::{
+    AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose, RequestFailure,
+    TryLockError,
+};
+use crate::protocol::acquire::IfBusy;
+use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting};
+use crate::protocol::node_name::{Kind, Naming};
+use crate::protocol::queue::Queue;
+use crate::session::contents::nodes::NodeOwner;
+use crate::session::core::Core;
+use crate::session::told::log;
+use crate::session::told::observer::CallNumber;
+use crate::values::contender::{Contender, Process};
+use crate::values::path::LockPath;
+
+/// The key of a path lock within a client.
+pub(crate) type Key = (LockPath, Recipe);
+
+/// How long an attempt may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Budget {
+    /// Does not wait for other contenders. Waits for the servers' answers no longer than `timeout`.
+    Try {
+        timeout: Duration,
+    },
+    /// Waits until the deadline. `asked` is the time that the caller gave.
+    Until {
+        deadline: Instant,
+        asked: Duration,
+    },
+    Forever,
+}
+
+impl Budget {
+    /// Returns whether a call with this budget waits for other contenders.
+    pub(crate) fn if_busy(self) -> IfBusy {
+        match self {
+            Self::Try { .. } => IfBusy::Fail,
+            Self::Until { .. } | Self::Forever => IfBusy::Wait,
+        }
+    }
+
+    /// Returns how long a call with this budget has waited. With a deadline that is since the caller gave the time:
+    /// the task that asks has `started` later.
+    pub(crate) fn waited(self, started: Instant) -> Duration {
+        match self {
+            Self::Until { deadline, asked } => {
+                let now = Instant::now();
+                let late = now.saturating_duration_since(deadline);
+                asked.saturating_add(late).saturating_sub(deadline.saturating_duration_since(now))
+            }
+            Self::Try { .. } | Self::Forever => started.elapsed(),
+        }
+    }
+}
+
+/// Whether an attempt asks for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    First,
+    /// Its lock was lost before its caller had it. It waits where a newcomer would be refused.
+    Again,
+}
+
+/// The request of a caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) kind: Kind,
+    pub(crate) budget: Budget,
+    pub(crate) admission: Admission,
+    /// The time from the grant to the end of the lock; `None` if the caller asked for no lease.
+    pub(crate) lease: Option<Duration>,
+    /// Where the caller asks for the lock.
+    pub(crate) location: &'static Location<'static>,
+    /// The call that it is for, if that is observed.
+    pub(crate) call: Option<CallNumber>,
+}
+
+impl Ask {
+    /// Asks for a lock without a lease, for the first time.
+    pub(crate) fn new(kind: Kind, budget: Budget, location: &'static Location<'static>) -> Self {
+        Self { kind, budget, admission: Admission::First, lease: None, location, call: None }
+    }
+
+    /// The same after a lock that was lost before its caller had it.
+    pub(crate) fn again(self) -> Self {
+        Self { admission: Admission::Again, ..self }
+    }
+}
+
+/// One lock of several.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) path_lock: Arc<PathLock>,
+    pub(crate) kind: Kind,
+}
+
+/// The handles of one client for one path and recipe.
+///
+/// Each attempt of a path lock queues by a separate node, at most `node_limit` at a time. An attempt without
+/// a slot waits in memory, in order of arrival. The attempts of a fair lock do not wait for a slot, since its
+/// order is that of the nodes: an attempt that finds none is refused. The
+/// [`LocalQueue`](crate::protocol::local_queue::LocalQueue) decides which attempt is next.
+pub(crate) struct PathLock {
+    registry: Arc<Registry<Key, Self>>,
+    client: Arc<Core>,
+    path: LockPath,
+    options: LockOptions,
+    /// Shared with the path lock of the other recipe in the same queue: a fair lock waits in memory for a
+    /// mutex's nodes.
+    queue: Arc<SharedQueue>,
+    slots: Arc<Slots>,
+    /// The rooms where attempts of a kind wait behind one node; none of a kind of which each has its own node.
+    rooms: Vec<Arc<SharedRoom>>,
+    /// The holds of this path lock that are no room's, by the numbers of their attempts, so the oldest is the first.
+    holders: Mutex<BTreeMap<u64, Holder>>,
+    foreign_reported: AtomicBool,
+    /// Whether a call that waits for a hold of the same client is being checked, or has been logged.
+    self_wait: AtomicBool,
+    /// Who is first in the queue, for errors.
+    first_seen: FirstSeen,
+}
+
+impl Holder {
+    /// Returns whether it still holds the lock, by the clock.
+    pub(crate) fn holds(&self) -> bool {
+        self.held.is_held()
+    }
+
+    pub(crate) fn as_holding(&self, path: &str) -> Holding {
+        Holding { path: path.to_owned(), held_for: self.since.elapsed(), location: self.location }
+    }
+}
+
+impl PathLock {
+    /// Returns the path lock of one recipe at `path`: the existing one, if the options agree with it, or a
+    /// new one.
+    pub(crate) fn get(
+        registry: &Arc<Registry<Key, Self>>,
+        client: &Arc<Core>,
+        path: &str,
+        recipe: Recipe,
+        asked: &RequestedOptions,
+    ) -> Result<Arc<Self>, BuildError> {
+        let path = LockPath::parse(client.namespace(), path)?;
+        let options =
+            asked.resolve(client.namespace(), &path, recipe, client.acl(), client.has_credentials())?;
+        let path = match recipe {
+            Recipe::Semaphore => path.subdirectory(LOCKS),
+            Recipe::Mutex | Recipe::FairLock | Recipe::ReadWriteLock | Recipe::LeaderLatch => path,
+        };
+        let mut entries = registry.lock();
+        let other_family = Recipe::ALL.into_iter().filter(|other| other.family() != recipe.family());
+        for other in other_family {
+            if entries.get(&(path.clone(), other)).is_some_and(|other| other.strong_count() > 0) {
+                return Err(BuildError::MixedRecipes { path: path.user().to_owned() });
+            }
+        }
+        let key = (path.clone(), recipe);
+        if let Some(path_lock) = entries.get(&key).and_then(Weak::upgrade) {
+            if let (Some(theirs), Some(ours)) = (&path_lock.options.semaphore, &options.semaphore) {
+                if theirs.permits != ours.permits {
+                    let (ours, theirs) = (ours.permits, theirs.permits);
+                    // Unlocked first: this may be the last handle, whose drop locks the registry.
+                    drop(entries);
+                    return Err(BuildError::LimitMismatch { path: path.user().to_owned(), ours, theirs });
+                }
+            }
+            return match asked.agrees_with(path_lock.options()) {
+                Ok(()) => Ok(path_lock),
+                Err(option) => {
+                    // Unlocked first: this may be the last handle, whose drop locks the registry.
+                    drop(entries);
+                    Err(BuildError::ConflictingOptions { path: path.user().to_owned(), option })
+                }
+            };
+        }
+        let others = Recipe::ALL.into_iter().filter(|other| other.family() == recipe.family());
+        let others: Vec<Arc<Self>> =
+            others.filter_map(|other| entries.get(&(path.clone(), other)).and_then(Weak::upgrade)).collect();
+        let queue = others.first().map(|other| Arc::clone(&other.queue)).unwrap_or_default();
+        let path_lock = Arc::new(Self::new(Arc::clone(registry), Arc::clone(client), path, options, queue));
+        entries.insert(key, Arc::downgrade(&path_lock));
+        drop(entries);
+        // Unlocked first: these may be the last handles by now, whose drop locks the registry.
+        drop(others);
+        Ok(path_lock)
+    }
+
+    fn new(
+        registry: Arc<Registry<Key, Self>>,
+        client: Arc<Core>,
+        path: LockPath,
+        options: LockOptions,
+        queue: Arc<SharedQueue>,
+    ) -> Self {
+        let room = |kind, is_kept| {
+            SharedRoom::new(kind, options.hand_off, is_kept && options.sticky.is_some(), client.holders())
+        };
+        let rooms = match options.recipe {
+            Recipe::Mutex => vec![room(Kind::Exclusive, true)],
+            // Only the node of readers is kept.
+            Recipe::ReadWriteLock => vec![room(Kind::Exclusive, false), room(Kind::Shared, true)],
+            Recipe::FairLock | Recipe::Semaphore | Recipe::LeaderLatch => Vec::new(),
+        };
+        Self {
+            registry,
+            client,
+            path,
+            slots: Slots::new(options.node_limit),
+            options,
+            queue,
+            rooms,
+            holders: Mutex::default(),
+            foreign_reported: AtomicBool::new(false),
+            self_wait: AtomicBool::new(false),
+            first_seen: FirstSeen::default(),
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Core> {
+        &self.client
+    }
+
+    pub(crate) fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    pub(crate) fn naming(&self) -> Naming {
+        self.options.naming()
+    }
+
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.options
+    }
+
+    /// Returns the data of a node that is created now.
+    pub(crate) fn node_data(&self) -> Cow<'_, [u8]> {
+        match &self.options.data {
+            Some(data) => Cow::Borrowed(data),
+            None => Cow::Owned(self.client.process().data()),
+        }
+    }
+
+    /// Returns how many bytes that has at most.
+    pub(crate) fn most_data(&self) -> usize {
+        self.options.data.as_ref().map_or(Process::MOST_BYTES, |data| data.len())
+    }
+
+    /// Returns the owner of its nodes, for the session.
+    pub(crate) fn as_owner(&self) -> Weak<dyn NodeOwner> {
+        let owner: Weak<SharedQueue> = Arc::downgrade(&self.queue);
+        owner
+    }
+
+    /// Returns the local queue, which decides which attempt is next.
+    pub(crate) fn queue(&self) -> &Arc<SharedQueue> {
+        &self.queue
+    }
+
+    /// Returns the room in which its attempts of this kind wait; `None` if each has its own node.
+    pub(crate) fn room(&self, kind: Kind) -> Option<&Arc<SharedRoom>> {
+        self.rooms.iter().find(|room| room.kind == kind)
+    }
+
+    /// Returns the slots of its attempts.
+    pub(crate) fn slots(&self) -> &Arc<Slots> {
+        &self.slots
+    }
+
+    /// Returns whether each contender has a node from the beginning (docs/protocol.md#fair-waiters). There may be
+    /// thousands, more than a session can watch: they wait in memory for a predecessor of the same session, and
+    /// those that arrive together share one list. The other queues look from outside as their recipes say
+    /// (docs/protocol.md#seen-from-outside).
+    pub(crate) fn is_fair(&self) -> bool {
+        self.options.recipe.is_fair()
+    }
+
+    /// Returns the knowledge of the node that is first in the queue.
+    pub(crate) fn first_seen(&self) -> &FirstSeen {
+        &self.first_seen
+    }
+
+    /// Returns whether errors need not ask who is first: a hold of this client excludes all others, or it is a
+    /// semaphore, which has many holders.
+    pub(crate) fn is_first_by_itself(&self) -> bool {
+        let excludes = |holder: &Holder| holder.held.kind() == Kind::Exclusive;
+        self.options.semaphore.is_some()
+            || self.holders().iter().any(|holder| excludes(holder) && holder.holds())
+    }
+
+    /// Returns who holds the lock, for an error; `None` if that is not known.
+    fn held_by(&self) -> Option<Box<Contender>> {
+        if self.options.semaphore.is_some() {
+            return None;
+        }
+        self.first_seen.contender().map(Box::new)
+    }
+
+    /// Returns the hold of this client for which a contender of this kind would have to wait; `None` if there
+    /// is none.
+    pub(crate) fn holder_for(&self, kind: Kind) -> Option<Holder> {
+        let in_the_way = |holder: &Holder| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;
+        self.holders().into_iter().find(|holder| in_the_way(holder) && holder.holds())
+    }
+
+    /// Returns that hold as a contender ahead. A permit of a semaphore that this client holds is in no other's
+    /// way for certain.
+    pub(crate) fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
+        if self.options.semaphore.is_some() {
+            return None;
+        }
+        self.holder_for(kind)
+            .map(|holder| Ahead { count: 1, first: Some(self.path.user_child(&holder.held.name())) })
+    }
+
+    /// Returns the hold of this client that blocks another of this kind; `None` if there is none.
+    pub(crate) fn local_holder(&self, kind: Kind) -> Option<Box<Holding>> {
+        self.holder_for(kind).map(|holder| Box::new(holder.as_holding(self.path.user())))
+    }
+
+    /// Returns the error of a call that was not granted within `asked`, of which it has `waited`.
+    pub(crate) fn late(
+        &self,
+        waiting: Waiting,
+        kind: Kind,
+        asked: Duration,
+        waited: Duration,
+    ) -> AcquireError {
+        let (budget, waited) = (Budget::Until { deadline: Instant::now(), asked }, waited.max(asked));
+        self.out_of_time(waiting, kind, budget, waited).timed_out(asked, waited)
+    }
+
+    /// Returns the error of a call whose time has passed.
+    pub(crate) fn out_of_time(
+        &self,
+        waiting: Waiting,
+        kind: Kind,
+        budget: Budget,
+        waited: Duration,
+    ) -> TryLockError {
+        match waiting.late(budget.if_busy(), || self.own_ahead(kind)) {
+            Late::Busy(ahead) => match (budget, self.would_block(kind, ahead)) {
+                (Budget::Until { asked, .. }, busy) => busy.timed_out(asked, waited).into(),
+                (Budget::Try { .. } | Budget::Forever, busy) => busy,
+            },
+            Late::NoAnswer(waits_for) => {
+                let why = NoAnswer { waits_for, waited };
+                self.failed(RequestFailure::Connection(Arc::new(why))).into()
+            }
+        }
+    }
+
+    /// Returns the error of a try that has found other contenders.
+    pub(crate) fn would_block(&self, kind: Kind, ahead: Ahead) -> TryLockError {
+        let contention = Contention {
+            ahead: ahead.count,
+            first: ahead.first,
+            held_by: self.held_by(),
+            holder: self.local_holder(kind),
+        };
+        TryLockError::WouldBlock { path: self.path.user().to_owned(), contention }
+    }
+
+    /// Returns the error of a request that failed.
+    pub(crate) fn error(&self, purpose: Purpose, why: impl Into<RequestFailure>) -> Error {
+        self.client.error(purpose, self.path.user(), why)
+    }
+
+    /// Returns the same of a request for the lock itself.
+    pub(crate) fn failed(&self, why: impl Into<RequestFailure>) -> AcquireError {
+        self.error(Purpose::Lock, why).into()
+    }
+
+    /// Returns the same of a call whose client has ended.
+    pub(crate) fn ended(&self) -> AcquireError {
+        self.client.ended(&self.path)
+    }
+
+    /// Returns the error of a lock that was lost before its caller had it, with no time left.
+    pub(crate) fn lost_at_once(&self, reason: LostReason) -> AcquireError {
+        let path = self.path.user();
+        match reason {
+            LostReason::NodeDeleted => AcquireError::NodeDeleted { path: path.to_owned(), times: 1 },
+            LostReason::LeaseOver => AcquireError::LeaseOver { path: path.to_owned() },
+            reason => self.failed(RequestFailure::Connection(Arc::new(Lost { path: path.into(), reason }))),
+        }
+    }
+
+    /// Returns whether a guard of this path lock holds the lock, as this kind.
+    pub(crate) fn is_held(&self, kind: Kind) -> bool {
+        self.holders().iter().any(|holder| holder.held.kind() == kind && holder.holds())
+    }
+
+    /// Returns copies of the holders: asking one whether it holds may call foreign code, which must find the
+    /// mutex free.
+    pub(crate) fn holders(&self) -> Vec<Holder> {
+        let mut all: Vec<_> = self.rooms.iter().flat_map(|room| room.holders()).collect();
+        all.extend(self.lock_holders().values().cloned());
+        all
+    }
+
+    pub(crate) fn lock_holders(&self) -> MutexGuard<'_, BTreeMap<u64, Holder>> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives up nodes that are kept for the next caller.
+    pub(crate) fn give_up_kept(&self) {
+        for room in &self.rooms {
+            room.give_up();
+        }
+    }
+
+    /// Has no further reader share a node with others of this client.
+    pub(crate) fn close_shared_node(&self) {
+        if let Some(readers) = self.room(Kind::Shared) {
+            readers.give_up();
+        }
+    }
+
+    /// Returns whether no other call that waits for a hold of the same client is being checked or was logged,
+    /// and records that one is being checked.
+    pub(crate) fn begin_self_wait(&self) -> bool {
+        !self.self_wait.swap(true, Ordering::Relaxed)
+    }
+
+    /// Records that there was nothing to log.
+    pub(crate) fn end_self_wait(&self) {
+        self.self_wait.store(false, Ordering::Relaxed);
+    }
+
+    /// Logs once that the directory has children that no lock recipe created.
+    pub(crate) fn report_foreign_children(&self, queue: &Queue) {
+        let [foreign_child, ..] = queue.foreign_children() else { return };
+        if !self.foreign_reported.swap(true, Ordering::Relaxed) {
+            let (path, count) = (self.path.user(), queue.foreign_children().len());
+            log::warn!(
+                path,
+                foreign_child,
+                count,
+                "a lock's directory has children that are not contenders; they are ignored, but Curator peers would wait for them"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for PathLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // This omits the data, which may be large, and the client, which has the path locks.
+        f.debug_struct("PathLock")
+            .field("path", &self.path)
+            .field("recipe", &self.options.recipe)
+            .field("max_nodes", &self.options.node_limit)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for PathLock {
+    fn drop(&mut self) {
+        // No handle can use a node that is kept, from here on.
+        for room in &self.rooms {
+            room.close();
+        }
+        self.registry.forget(&(self.path.clone(), self.options.recipe));
+    }
+}

@@ -1,0 +1,321 @@
+//! Several locks as one: all of them, or none (docs/protocol.md#multi-lock).
+//!
+//! The work is a task on the session's runtime, as an attempt is: a caller that leaves, or is not polled,
+//! keeps nothing. Its members are acquired in the order of their paths, each by an ordinary attempt, so that
+//! locks that are acquired in that order by others cannot deadlock with them.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::engine::attempts::attempt;
+use crate::engine::attempts::stop::{Stop, Stopped};
+use crate::engine::call::pending::{Caller, Pending};
+use crate::engine::grant::hold::{Hold, first_lost};
+use crate::engine::lock::path_lock::{Admission, Ask, Budget, Member, PathLock};
+use crate::engine::multi_lock::multi_look::{look, read_together};
+use crate::engine::request::look::InTheWay;
+use crate::engine::who::self_wait;
+use crate::error::{AcquireError, LostReason, TryLockError};
+use crate::protocol::acquire::IfBusy;
+use crate::protocol::late::{Waiting, WaitsFor};
+use crate::session::core::Core;
+use crate::session::leftovers::tickets::Ticket;
+use crate::session::told::log;
+
+/// Several locks of one client, at different paths, in the order of these paths at the servers.
+#[derive(Clone, Debug)]
+pub(crate) struct Members {
+    /// The first in this order.
+    first: Member,
+    in_order: Arc<[Member]>,
+}
+
+impl Members {
+    /// Returns the members of a multi-lock, which the caller has checked and sorted; `None` if there are none.
+    pub(crate) fn new(in_order: Arc<[Member]>) -> Option<Self> {
+        Some(Self { first: in_order.first()?.clone(), in_order })
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Core> {
+        self.first.path_lock.client()
+    }
+
+    /// Returns the path lock of the first member, whose path is that of errors about no other.
+    pub(crate) fn first(&self) -> &Arc<PathLock> {
+        &self.first.path_lock
+    }
+
+    /// Returns the members, in the order in which they are acquired.
+    pub(crate) fn in_order(&self) -> &[Member] {
+        &self.in_order
+    }
+}
+
+/// The members that are held, in the order in which they were acquired. Released in reverse when it is
+/// dropped: a contender that wants several of them, and waits for the first, finds the others free.
+#[derive(Debug, Default)]
+pub(crate) struct Holds(Vec<Hold>);
+
+impl Holds {
+    pub(crate) fn into_vec(mut self) -> Vec<Hold> {
+        std::mem::take(&mut self.0)
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Hold] {
+        &self.0
+    }
+}
+
+impl Drop for Holds {
+    fn drop(&mut self) {
+        while let Some(hold) = self.0.pop() {
+            drop(hold);
+        }
+    }
+}
+
+/// A future of one of several guards.
+pub(crate) type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The losses of the members that are held: each resolves with the path lock, and how it was lost.
+type Losses = Vec<BoxedFuture<(Arc<PathLock>, LostReason)>>;
+
+/// Waits for the first of these futures.
+pub(crate) async fn first<F: Future + Unpin>(futures: &mut [F]) -> F::Output {
+    poll_fn(|context| {
+        let ready = futures.iter_mut().find_map(|future| match Pin::new(future).poll(context) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        });
+        ready.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
+/// Acquires all members. Dropping the future stops that, and releases the locks that it has. The kind of
+/// `ask` is that of each member.
+pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLockError> {
+    let (client, path) = (members.client(), members.first().path());
+    if let Some(closed) = client.refuses(path) {
+        return Err(closed.into());
+    }
+    let (mut pending, Caller { reply, cancelled }) = Pending::new(client, path, client.cleanup().number());
+    let started = Instant::now();
+    let acquisition = MultiAttempt {
+        members: members.clone(),
+        ask,
+        started,
+        ends: match ask.budget {
+            Budget::Try { timeout } => started.checked_add(timeout),
+            Budget::Until { deadline, .. } => Some(deadline),
+            Budget::Forever => None,
+        },
+        tried: match ask.admission {
+            Admission::First => 0,
+            Admission::Again => members.in_order.len(),
+        },
+        deletions: Deletions::default(),
+    };
+    client.spawn(async move {
+        // Its timer is the runtime's, of which the caller may have none.
+        let stop = Stop::new(ask.budget, cancelled);
+        Box::pin(acquisition.run(stop, reply)).await;
+    });
+    pending.result().await
+}
+
+/// Has the log say it if the call waits for a member that its own client holds, as that of a single lock
+/// does. The call keeps the returned value for as long as it waits.
+pub(crate) fn watch_self_wait(members: &Members, ask: &Ask) -> Vec<Arc<()>> {
+    let watch = |member: &Member| self_wait::watch(&member.path_lock, &Ask { kind: member.kind, ..*ask });
+    members.in_order.iter().filter_map(watch).collect()
+}
+
+/// The acquisition of all members, from its start to its end.
+struct MultiAttempt {
+    members: Members,
+    ask: Ask,
+    started: Instant,
+    /// The deadline; of a try, when it stops waiting for the servers.
+    ends: Option<Instant>,
+    /// How many members have been tried before: those may have slots until their nodes are deleted.
+    tried: usize,
+    deletions: Deletions,
+}
+
+type Reply = oneshot::Sender<Result<Holds, TryLockError>>;
+
+/// Why all members are given up.
+enum Why {
+    /// A member was lost, by its path lock.
+    Lost(Arc<PathLock>, LostReason),
+    Denied(TryLockError),
+    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
+    CallerGone(Option<Ticket>),
+}
+
+/// How often in a row another process has deleted the node of a member that was held while others were waited
+/// for.
+#[derive(Debug, Default)]
+struct Deletions {
+    times: u32,
+    since: Option<Instant>,
+}
+
+impl MultiAttempt {
+    async fn run(mut self, mut stop: Stop, reply: Reply) {
+        let why = loop {
+            match self.acquire_all(&mut stop).await {
+                // If the caller has left, the holds come back here, and their drop releases them.
+                Ok(holds) => return drop(reply.send(Ok(holds))),
+                Err(Why::Lost(path_lock, reason)) => {
+                    if let Err(why) = self.again(&path_lock, reason, &mut stop).await {
+                        break why;
+                    }
+                }
+                Err(why) => break why,
+            }
+        };
+        drop(match why {
+            Why::CallerGone(ticket) => return drop(ticket),
+            Why::Denied(error) => reply.send(Err(error)),
+            // This is not expected: the attempt was repeated.
+            Why::Lost(path_lock, reason) => reply.send(Err(path_lock.lost_at_once(reason).into())),
+        });
+    }
+
+    /// Acquires all members, in the order of their paths. If one is not granted, or lost while others are
+    /// waited for, all are released: a contender that kept the others, and queued for the lost lock again,
+    /// would not wait in the order of the paths (docs/protocol.md#multi-lock-loss).
+    async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Holds, Why> {
+        if self.ask.budget.if_busy() == IfBusy::Fail {
+            self.look_before_try(stop).await?;
+        }
+        let mut holds = Holds::default();
+        let mut losses = Losses::new();
+        for (index, member) in Arc::clone(&self.members.in_order).iter().enumerate() {
+            let ask = self.ask_for(index, member);
+            self.tried = self.tried.max(index + 1);
+            let (mut pending, progress) = attempt::start(&member.path_lock, ask);
+            let granted = tokio::select! {
+                biased;
+                ticket = stop.caller_gone() => return Err(Why::CallerGone(ticket)),
+                (path_lock, reason) = first(&mut losses) => return Err(Why::Lost(path_lock, reason)),
+                // At the deadline it ends by itself, and reports which contenders were ahead.
+                granted = pending.result() => granted,
+            };
+            let hold = granted.map_err(Why::Denied)?;
+            let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
+            losses.push(Box::pin(async move { (path_lock, loss.await) }));
+            holds.0.push(hold);
+            if progress.get().has_waited && index > 0 && first_lost(&holds.0).is_none() {
+                self.deletions = Deletions::default();
+            }
+        }
+        if let Some((path_lock, reason)) = first_lost(&holds.0) {
+            return Err(Why::Lost(Arc::clone(path_lock), reason));
+        }
+        // The leases of all members begin here, not with their grants: the wait for the next members is no
+        // work under the lock.
+        for hold in &holds.0 {
+            hold.held().begin_lease(self.ask.lease);
+        }
+        Ok(holds)
+    }
+
+    /// Looks for live contenders ahead of any member, so that a try that fails creates no node
+    /// (docs/protocol.md#multi-lock-try).
+    async fn look_before_try(&self, stop: &mut Stop) -> Result<(), Why> {
+        let members = &self.members.in_order;
+        let Some(session) = self.members.client().live().filter(|_| members.len() > 1) else { return Ok(()) };
+        let looked = async {
+            let mut rest = &**members;
+            while !rest.is_empty() {
+                let some;
+                (some, rest) = rest.split_at(read_together(rest));
+                let mut ways = look(&session, some, false).await;
+                if ways.iter().any(|way| matches!(way, InTheWay::Live(_))) {
+                    ways = look(&session, some, true).await;
+                }
+                for (member, way) in some.iter().zip(ways) {
+                    if let InTheWay::Live(ahead) = way {
+                        return Err(Why::Denied(member.path_lock.would_block(member.kind, ahead)));
+                    }
+                }
+            }
+            Ok(())
+        };
+        tokio::select! {
+            biased;
+            end = stop.wait() => Err(self.stopped(end)),
+            looked = looked => looked,
+        }
+    }
+
+    /// Returns why a look has ended without an answer: the caller has left, or the deadline has passed.
+    fn stopped(&self, end: Stopped) -> Why {
+        match end {
+            Stopped::CallerGone(ticket) => Why::CallerGone(ticket),
+            Stopped::Refused(error) => Why::Denied(error.into()),
+            Stopped::OutOfTime => {
+                let mut waiting = Waiting::default();
+                waiting.waits_for(WaitsFor::List);
+                let (budget, waited) = (self.ask.budget, self.ask.budget.waited(self.started));
+                let Member { path_lock, kind } = &self.members.first;
+                Why::Denied(path_lock.out_of_time(waiting, *kind, budget, waited))
+            }
+        }
+    }
+
+    /// Returns the request for a member: within the deadline of the whole call.
+    fn ask_for(&self, index: usize, member: &Member) -> Ask {
+        let budget = match (self.ask.budget, self.ends) {
+            (Budget::Try { .. }, Some(ends)) => {
+                Budget::Try { timeout: ends.saturating_duration_since(Instant::now()) }
+            }
+            (budget, _) => budget,
+        };
+        let admission = if index < self.tried { Admission::Again } else { Admission::First };
+        Ask { kind: member.kind, budget, admission, lease: None, ..self.ask }
+    }
+
+    fn is_over(&self) -> bool {
+        self.ends.is_some_and(|ends| ends <= Instant::now())
+    }
+
+    /// Waits before all members are tried again, because one was lost. Returns an error if they are not to be
+    /// tried again. The ends of sessions are not counted: the next session is waited for by the retry policy.
+    async fn again(&mut self, path_lock: &PathLock, reason: LostReason, stop: &mut Stop) -> Result<(), Why> {
+        let path = path_lock.path().user();
+        log::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
+        if reason != LostReason::NodeDeleted {
+            return match self.is_over() {
+                true => Err(Why::Denied(path_lock.lost_at_once(reason).into())),
+                false => Ok(()),
+            };
+        }
+        let Deletions { times, since } = &mut self.deletions;
+        let failures = *times;
+        *times = times.saturating_add(1);
+        let since = *since.get_or_insert_with(Instant::now);
+        let error = AcquireError::NodeDeleted { path: path.to_owned(), times: *times };
+        let denied = Why::Denied(error.into());
+        let Some(pause) = self.members.client().retry().pause(failures, since.elapsed()) else {
+            return Err(denied);
+        };
+        let pause = if failures == 0 { Duration::ZERO } else { pause };
+        tokio::select! {
+            biased;
+            end = stop.wait() => Err(match end {
+                Stopped::CallerGone(ticket) => Why::CallerGone(ticket),
+                Stopped::OutOfTime | Stopped::Refused(_) => denied,
+            }),
+            () = tokio::time::sleep(pause) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,729 @@
+//! One held lock, shared by its guards, its session and its conversions. Carries out the decisions of its
+//! [state](crate::protocol::hold).
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::engine::node::bond::{Bond, Bound};
+use crate::error::{Lost, LostReason};
+use crate::protocol::hold::{Care, Deletion, Effects, HoldEvent, HoldState, LockState};
+use crate::protocol::lease::LeaseState;
+use crate::protocol::node_name::Kind;
+use crate::session::contents::holds::HeldLock;
+use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan};
+use crate::session::live::zk_session::Session;
+use crate::session::threads::clock;
+use crate::session::told::observer::{CallEnd, HoldLife, Life};
+use crate::values::path::LockPath;
+
+/// The node of a hold, if the client passes such nodes on in memory.
+pub(crate) trait InRoom: fmt::Debug + Send + Sync {
+    /// Has a hold leave the node, by the deletion that it needs. Returns the deletion if no other has the
+    /// node next.
+    fn pass_on(&self, held: &Arc<Held>, session: &Arc<Session>, deletion: Deletion) -> Option<Deletion>;
+
+    /// Records that the hold with this number has ended, and its deletion, if it needs one, is on its way.
+    fn over(&self, number: u64, how: Over);
+
+    /// Tells a hold that has the node by now, if it is not the one with this number, that the servers say
+    /// that this node does not exist.
+    fn node_deleted(&self, told: u64, node: Arc<str>);
+
+    /// Records that the servers say that this node does not exist, and notifies all holds that have it.
+    fn gone(&self, node: &Arc<str>);
+
+    /// Returns whether that is known.
+    fn is_gone(&self) -> bool;
+
+    /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if other
+    /// holds share it.
+    fn take_out(&self, hold: u64) -> bool;
+}
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    Lost,
+    Released,
+}
+
+/// A hold of this client, for error messages and `is_acquired_in_this_process`.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) held: Arc<Held>,
+    pub(crate) since: Instant,
+    pub(crate) location: &'static Location<'static>,
+}
+
+impl Holder {
+    pub(crate) fn new(held: &Arc<Held>, location: &'static Location<'static>) -> Self {
+        Self { held: Arc::clone(held), since: Instant::now(), location }
+    }
+}
+
+/// One held lock.
+#[derive(Debug)]
+pub(crate) struct Held {
+    directory: LockPath,
+    /// The number of the attempt that was granted the lock; see
+    /// [`Tickets`](crate::session::leftovers::tickets::Tickets).
+    number: u64,
+    /// Weak, so that guards do not keep the session.
+    session: Weak<Session>,
+    cleanup: Cleanup,
+    /// Tasks that wait for the loss wait for a change of this.
+    state: watch::Sender<HoldState>,
+    /// Whether revocation has been requested; a conversion does not clear it.
+    revocation_requested: AtomicBool,
+    /// Whether its caller has it; before that it is granted, and may be lost unseen.
+    had: AtomicBool,
+    /// Unset if its node is deleted when it is released. This is kept, so that the event that ends the hold
+    /// reaches the record of the holds inside its node, even if the handles are gone.
+    room: OnceLock<Arc<dyn InRoom>>,
+    /// The other holds of the same value.
+    bound: Bound,
+    /// Reports of the hold, once a caller has it.
+    life: HoldLife,
+}
+
+impl Held {
+    /// Registers a granted lock with its session, which tells it from here on when it is lost.
+    pub(crate) fn new(
+        session: &Arc<Session>,
+        cleanup: &Cleanup,
+        directory: LockPath,
+        number: u64,
+        state: HoldState,
+    ) -> Arc<Self> {
+        let held = Self::unregistered(session, cleanup, directory, number, state, OnceLock::new());
+        held.register(session);
+        held
+    }
+
+    fn unregistered(
+        session: &Arc<Session>,
+        cleanup: &Cleanup,
+        directory: LockPath,
+        number: u64,
+        state: HoldState,
+        room: OnceLock<Arc<dyn InRoom>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            directory,
+            number,
+            session: Arc::downgrade(session),
+            cleanup: cleanup.clone(),
+            state: watch::Sender::new(state),
+            revocation_requested: AtomicBool::new(false),
+            had: AtomicBool::new(false),
+            room,
+            bound: Bound::default(),
+            life: HoldLife::default(),
+        })
+    }
+
+    /// Has the session look after it, in the state in which it is by now. Returns `false` if the session has
+    /// ended, without a notification of its room.
+    pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
+        session.look_after(&self.as_held_lock());
+        // This is checked after the registration: an earlier end of the session has not notified this lock.
+        // It is not logged, since the caller does not have the lock yet.
+        let ended = session.end_reason();
+        if let Some(reason) = ended {
+            let _ = self.change(HoldEvent::SessionEnded(reason));
+        }
+        ended.is_none()
+    }
+
+    /// Returns another hold of the same node. Its session does not know it yet: it is to be
+    /// [registered](Self::register) before this one is let go.
+    pub(crate) fn heir(&self, session: &Arc<Session>, number: u64) -> Arc<Self> {
+        let state = HoldState::new(self.name(), self.kind());
+        let directory = self.directory.clone();
+        Self::unregistered(session, &self.cleanup, directory, number, state, self.room.clone())
+    }
+
+    /// Returns a new number, greater than all before, for a hold of the same client.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.cleanup.number()
+    }
+
+    /// Reports the end of the hold as part of this call.
+    pub(crate) fn begin_life(&self, life: &Arc<Life>) {
+        self.life.begin(life);
+        // Lost before the caller had it.
+        if let Some(reason) = self.state.borrow().lost() {
+            self.life.over(CallEnd::Lost(reason));
+        }
+    }
+
+    /// Returns the reports of this hold.
+    pub(crate) fn life(&self) -> &HoldLife {
+        &self.life
+    }
+
+    /// Returns its session, unless that is dropped.
+    pub(crate) fn session(&self) -> Option<Arc<Session>> {
+        self.session.upgrade()
+    }
+
+    /// Returns the directory of its node.
+    pub(crate) fn lock_path(&self) -> &LockPath {
+        &self.directory
+    }
+
+    /// Has its node passed on when it is released.
+    pub(crate) fn enter(&self, room: Arc<dyn InRoom>) {
+        // It enters one room, once.
+        let _ = self.room.set(room);
+    }
+
+    /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
+    pub(crate) fn take_out(&self) -> bool {
+        self.room.get().is_none_or(|room| room.take_out(self.number))
+    }
+
+    /// Takes the node back from a hold that its caller has never had. Returns how the node is to be deleted,
+    /// unless it is gone; the caller must notify the session by [`let_go`](Self::let_go).
+    pub(crate) fn take_back(&self) -> Option<Deletion> {
+        self.change(self.release_event()).delete
+    }
+
+    /// Has the session look after it no longer.
+    pub(crate) fn let_go(self: &Arc<Self>, session: &Arc<Session>) {
+        session.look_after(&self.as_held_lock());
+    }
+
+    /// Makes these holds one value of their holder: from here on the loss of one is the loss of all
+    /// (docs/protocol.md#one-value). Earlier bonds of these holds end.
+    pub(crate) fn bind(all: &[&Arc<Self>]) {
+        let bond = (all.len() > 1)
+            .then(|| Bond::new(all.iter().map(|held| Arc::downgrade(&held.as_held_lock())).collect()));
+        for held in all {
+            held.bound.set(bond.clone());
+        }
+        // This is checked after binding: a hold that was lost before has not notified the others.
+        for held in all {
+            let lost = held.state.borrow().lost();
+            if let Some(reason) = lost {
+                held.lose_others(reason);
+            }
+        }
+    }
+
+    /// Tells the other holds of the same value that this one is lost.
+    fn lose_others(&self, reason: LostReason) {
+        let Some(session) = self.session.upgrade() else { return };
+        let Some(event) = HoldEvent::of_others(reason, session.lease().kept_until()) else { return };
+        self.bound.tell(self.directory.user(), &event);
+    }
+
+    /// Returns the path of the lock that was lost: of several that are one value, that of the first.
+    pub(crate) fn lost_path(&self) -> Arc<str> {
+        self.bound.first_lost().unwrap_or_else(|| self.directory.user().into())
+    }
+
+    fn as_held_lock(self: &Arc<Self>) -> Arc<dyn HeldLock> {
+        Arc::<Self>::clone(self)
+    }
+
+    /// Returns the name of its node.
+    pub(crate) fn name(&self) -> Arc<str> {
+        Arc::clone(self.state.borrow().node())
+    }
+
+    /// Returns the kind as which it is held.
+    pub(crate) fn kind(&self) -> Kind {
+        self.state.borrow().kind()
+    }
+
+    /// Returns the number of the attempt that was granted the lock, which is unique in the client.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task cannot
+    /// hide a loss. Called by the holder.
+    pub(crate) fn lost(self: &Arc<Self>) -> Option<LostReason> {
+        let lost = self.lease_over().or_else(|| self.shared_node_gone());
+        let session = self.session.upgrade().filter(|_| lost.is_none());
+        let Some(session) = session.filter(|session| session.lease().state() == LeaseState::Expired) else {
+            return lost;
+        };
+        self.apply(HoldEvent::LeaseExpired { until: session.lease().kept_until() }, None);
+        self.state.borrow().lost()
+    }
+
+    /// Returns how the lock was lost, by the lease that the caller has set, whatever that of the session
+    /// says.
+    fn lease_over(self: &Arc<Self>) -> Option<LostReason> {
+        let (lost, has_lease) = {
+            let state = self.state.borrow();
+            (state.lost(), state.has_lease())
+        };
+        if lost.is_some() || !has_lease {
+            return lost;
+        }
+        let now = clock::now();
+        if self.state.borrow().is_lease_over(now) {
+            self.apply(HoldEvent::LeaseOver { now }, None);
+        }
+        self.state.borrow().lost()
+    }
+
+    /// Returns how the lock was lost if another hold of the same node has learned that the node is gone, and
+    /// its task was paused before it could tell.
+    fn shared_node_gone(self: &Arc<Self>) -> Option<LostReason> {
+        if self.room.get().is_some_and(|room| room.is_gone()) {
+            self.node_deleted(self.name());
+        }
+        self.state.borrow().lost()
+    }
+
+    /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns how the lock was
+    /// lost, if it is lost then.
+    pub(crate) fn set_lease(self: &Arc<Self>, lease: Duration) -> Result<(), LostReason> {
+        // This checks the clock of the session first: a lock that may be another's is not extended.
+        if let Some(reason) = self.lost() {
+            return Err(reason);
+        }
+        let now = clock::now();
+        if self.apply(HoldEvent::Extend { now, end: now.end_of(lease) }, None) {
+            return Ok(());
+        }
+        Err(self.lost().unwrap_or(LostReason::Closed))
+    }
+
+    /// Sets the lease that a caller has asked for with the lock, if any.
+    pub(crate) fn begin_lease(self: &Arc<Self>, lease: Option<Duration>) {
+        if let Some(lease) = lease {
+            // The result can be ignored: the caller notices a loss by itself.
+            let _ = self.set_lease(lease);
+        }
+    }
+
+    /// Returns how much of the lease that the caller has set is left; `None` without one.
+    pub(crate) fn lease_remaining(self: &Arc<Self>) -> Option<Duration> {
+        // This checks the clock of the session too: a lost lock has no time left.
+        self.lost();
+        self.state.borrow().lease_remaining(clock::now())
+    }
+
+    /// Returns the state of the lock, given whether the lease is valid.
+    pub(crate) fn state(self: &Arc<Self>, valid: bool) -> LockState {
+        // Reads the clock.
+        self.lost();
+        self.state.borrow().state(valid)
+    }
+
+    /// Returns whether it is held, in a session that still exists.
+    pub(crate) fn is_held(self: &Arc<Self>) -> bool {
+        self.session.strong_count() > 0 && self.lost().is_none()
+    }
+
+    /// Waits until the lock is lost or its session ends. Keeps neither the session nor the client.
+    pub(crate) fn when_lost(self: &Arc<Self>) -> impl Future<Output = LostReason> + Send + 'static + use<> {
+        let mut state = self.state.subscribe();
+        let session = self.session.upgrade();
+        let ended = session.as_deref().map(Session::ended);
+        // The hold is not kept: it keeps the cleanup, whose task would outlive the client.
+        let held = Arc::downgrade(self);
+        async move {
+            // This checks the clock first, since no other task may have noticed an expired lease yet.
+            if let Some(reason) = held.upgrade().and_then(|held| held.lost()) {
+                return reason;
+            }
+            let ended = async move {
+                match ended {
+                    Some(ended) => ended.await,
+                    None => LostReason::Closed,
+                }
+            };
+            tokio::select! {
+                biased;
+                // An error means that it was released, and is gone.
+                Ok(state) = state.wait_for(|state| state.lost().is_some()) => {
+                    state.lost().unwrap_or(LostReason::Closed)
+                }
+                // A released lock is not notified of a loss, but the wait ends with its session.
+                reason = ended => reason,
+            }
+        }
+    }
+
+    /// Records that a transaction is about to be sent.
+    pub(crate) fn begin_write(&self) {
+        self.set(HoldState::begin_write);
+    }
+
+    /// Records that the outcome of the transaction is known.
+    pub(crate) fn end_write(&self) {
+        self.set(HoldState::end_write);
+    }
+
+    /// Records that the caller has the lock.
+    pub(crate) fn set_had(&self) {
+        self.had.store(true, Ordering::Release);
+    }
+
+    /// Returns whether its caller has it.
+    pub(crate) fn is_had(&self) -> bool {
+        self.had.load(Ordering::Acquire)
+    }
+
+    /// Records a request for revocation.
+    pub(crate) fn request_revocation(&self) {
+        self.revocation_requested.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether revocation is known to have been requested.
+    pub(crate) fn is_revocation_requested(&self) -> bool {
+        self.revocation_requested.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether it is lost or released.
+    pub(crate) fn is_lost_or_released(&self) -> bool {
+        self.state.borrow().is_lost_or_released()
+    }
+
+    /// Records that the servers say that this node of the lock does not exist.
+    pub(crate) fn node_deleted(self: &Arc<Self>, node: Arc<str>) {
+        self.apply(HoldEvent::NodeDeleted { node }, None);
+    }
+
+    /// Ends the hold for its holder: it is lost from here on, and its node stays until it is released.
+    pub(crate) fn give_up(self: &Arc<Self>) {
+        self.apply(HoldEvent::GivenUp, None);
+    }
+
+    /// Begins a conversion. Returns `false` if the lock is lost.
+    pub(crate) fn begin_conversion(self: &Arc<Self>) -> bool {
+        self.apply(HoldEvent::BeginConversion, None)
+    }
+
+    /// Ends a conversion: the lock is held by the node `name`, as `kind`, from here on. Returns `false` if it
+    /// has been lost in the meantime. Then the conversion deletes its nodes, and reports when that is
+    /// [done](Self::conversion_over).
+    pub(crate) fn end_conversion(self: &Arc<Self>, name: &str, kind: Kind) -> bool {
+        self.apply(HoldEvent::EndConversion { node: name.into(), kind }, None)
+    }
+
+    /// Records that the lock is lost by its conversion, which deletes its nodes now.
+    pub(crate) fn conversion_lost(self: &Arc<Self>, reason: LostReason) {
+        self.apply(HoldEvent::ConversionLost(reason), None);
+    }
+
+    /// Records that the nodes of a conversion are deleted, or left to cleanup.
+    pub(crate) fn conversion_over(self: &Arc<Self>, reason: LostReason) {
+        self.apply(HoldEvent::ConversionOver(reason), None);
+    }
+
+    /// Records that the client has ended, and its conversion with it.
+    pub(crate) fn client_ended(self: &Arc<Self>) {
+        self.apply(HoldEvent::ClientEnded, None);
+    }
+
+    /// Releases the lock: has its node deleted, once. `done` receives the result.
+    pub(crate) fn release(self: &Arc<Self>, done: Option<Done>) {
+        self.shared_node_gone();
+        self.apply(self.release_event(), done);
+    }
+
+    fn release_event(&self) -> HoldEvent {
+        let lease = self.session.upgrade().map_or(LeaseState::Expired, |session| session.lease().state());
+        HoldEvent::Release { lease, now: clock::now() }
+    }
+
+    fn set(&self, change: impl FnOnce(&mut HoldState)) {
+        // No receiver waits for this value.
+        self.state.send_if_modified(|state| {
+            change(state);
+            false
+        });
+    }
+
+    fn change(&self, event: HoldEvent) -> Effects {
+        let mut effects = Effects::default();
+        self.set(|state| effects = state.on(event));
+        effects
+    }
+
+    /// Applies an event to the state, and carries out its effects. Their order matters:
+    /// 1. The state changes, which every other part reads. In a room the next one has the node from here on, so
+    ///    that the session is never without a lock in between.
+    /// 2. The session is notified: it must not check a node that is about to be deleted, and must keep the
+    ///    node of a lost lock even if a later step fails.
+    /// 3. Tasks that wait for the loss are woken. Their wakers are code of other executors, which may panic
+    ///    or call back; the steps before are complete by then.
+    /// 4. Nodes are released, which lets other contenders in: the holder was notified before.
+    ///
+    /// May be called by the holder. Returns `false` if the state refuses the event.
+    fn apply(self: &Arc<Self>, event: HoldEvent, done: Option<Done>) -> bool {
+        // First, so that a flush counts the node from before the lock is seen as released.
+        let deletes = matches!(
+            event,
+            HoldEvent::Release { .. }
+                | HoldEvent::GraceOver
+                | HoldEvent::LeaseOver { .. }
+                | HoldEvent::Extend { .. }
+                | HoldEvent::OtherLost { .. }
+        );
+        let _pending = deletes.then(|| self.cleanup.ticket(self.number));
+        let is_release = matches!(event, HoldEvent::Release { .. });
+        let is_of_other = matches!(event, HoldEvent::OtherLost { .. });
+        let missing = match &event {
+            HoldEvent::NodeDeleted { node } => Some(Arc::clone(node)),
+            _ => None,
+        };
+        let Effects { lost, gone, mut delete, report, refused } = self.change(event);
+        match lost {
+            Some(reason) => self.life.over(CallEnd::Lost(reason)),
+            None if is_release => self.life.over(CallEnd::Released { by_call: done.is_some() }),
+            None => {}
+        }
+        let session = self.session.upgrade();
+        let room = self.room.get();
+        if let (Some(room), Some(node)) = (room, &gone) {
+            // First: no other hold says from here on that it is held, and no other joins.
+            room.gone(node);
+        }
+        let how = if is_release { Over::Released } else { Over::Lost };
+        let mut over = (is_release || lost.is_some()).then_some(how);
+        if let (Some(room), Some(session)) = (room, &session) {
+            if let Some(deletion) = delete.take() {
+                delete = room.pass_on(self, session, deletion);
+                over = delete.as_ref().map(|_| how);
+            }
+        }
+        if let (Some(room), Some(node)) = (room, missing.filter(|_| gone.is_none())) {
+            // Handed over since it was asked for. By short holds every answer would come too late.
+            room.node_deleted(self.number, node);
+        }
+        if let Some(session) = &session {
+            let lock = self.as_held_lock();
+            session.look_after(&lock);
+            if let Some(reason) = lost {
+                match reason {
+                    // The node of this hold is not deleted: the log names the deleted one.
+                    LostReason::NodeDeleted if is_of_other => {}
+                    LostReason::GivenUp => {}
+                    _ => session.log_loss(&*lock, reason),
+                }
+                session.tell_news();
+            }
+        }
+        if let Some(reason) = lost {
+            self.state.send_modify(|_| {});
+            self.lose_others(reason);
+        }
+        // Without a session nothing can be deleted any more, and no caller may wait for that.
+        if let Some(session) = session {
+            if let Some(node) = gone {
+                session.nodes.disown(&self.directory.child(&node));
+            }
+            // The node was passed on, or left to the others that share it.
+            let is_passed_on = is_release && delete.is_none() && over.is_none();
+            let done = if is_passed_on || report.is_some() { self.answer(done) } else { done };
+            if let Some(Deletion { node, hand_over }) = delete {
+                self.cleanup.submit(Item {
+                    session,
+                    directory: self.directory.clone(),
+                    orphan: Orphan::Hold { name: node.as_ref().to_owned(), hand_over },
+                    number: self.number,
+                    until_gone: None,
+                    done,
+                });
+            }
+        }
+        // This comes last: another attempt must start after the deletion.
+        if let (Some(room), Some(how)) = (room, over) {
+            room.over(self.number, how);
+        }
+        !refused
+    }
+
+    /// Reports the result of a release that waits for no deletion.
+    fn answer(&self, done: Option<Done>) -> Option<Done> {
+        let lost = self.state.borrow().lost();
+        let result = lost.map_or(Ok(()), |reason| Err(Lost { path: self.lost_path(), reason }.into()));
+        // An error means that the release was cancelled, and its result has no receiver.
+        done?.send(result).ok();
+        None
+    }
+}
+
+impl HeldLock for Held {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn directory(&self) -> &LockPath {
+        &self.directory
+    }
+
+    fn node(&self) -> Arc<str> {
+        self.name()
+    }
+
+    fn is_held_by(&self, node: &str) -> bool {
+        self.state.borrow().is_held_by(node)
+    }
+
+    fn care(&self) -> Care {
+        self.state.borrow().care()
+    }
+
+    fn on(self: Arc<Self>, event: HoldEvent) {
+        self.apply(event, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::task::{Context, Wake, Waker};
+
+    use zookeeper_client as zk;
+    use zookeeper_test_server::Server;
+
+    use super::*;
+    use crate::protocol::lease::LeaseMargin;
+    use crate::session::leftovers::cleanup::CleanupQueue;
+
+    /// A session that was never renewed, in which the lease of every lock has expired, and a lock of it.
+    async fn expired(server: &Server) -> (Arc<Session>, Arc<Held>) {
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let (cleanup, _queue) = Cleanup::new();
+        let directory = LockPath::parse("", "/lock").unwrap();
+        let session = Session::new(1, handle, LeaseMargin::default());
+        let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
+        let held = Held::new(&session, &cleanup, directory, 0, state);
+        (session, held)
+    }
+
+    /// The thread that notices the loss may be paused before it wakes the waiting tasks.
+    // Shows: lost-lock-keeps-its-node
+    #[tokio::test]
+    async fn a_hold_that_is_given_up_by_the_clock_is_lost_before_that_is_told() {
+        let server = Server::start().unwrap();
+        let (session, held) = expired(&server).await;
+        let told = held.state.subscribe();
+        let effects = held.change(HoldEvent::LeaseExpired { until: session.lease().kept_until() });
+        assert_eq!(effects.lost, Some(LostReason::LeaseExpired));
+        // Although the lease has been renewed since.
+        session.lease().renewed(clock::now());
+        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        assert!(!told.has_changed().unwrap(), "told while it was not to be");
+        assert!(!held.begin_conversion());
+    }
+
+    #[tokio::test]
+    async fn a_hold_that_expires_in_a_conversion_is_not_held_by_its_end() {
+        let server = Server::start().unwrap();
+        let (session, held) = expired(&server).await;
+        assert!(held.begin_conversion());
+        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        session.lease().renewed(clock::now());
+        assert!(!held.end_conversion("other", Kind::Shared));
+        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        assert!(session.holds.any(), "until the conversion has cleaned up");
+        held.conversion_over(LostReason::Closed);
+        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        assert!(!session.holds.any());
+    }
+
+    /// What a waker finds that runs when the loss is told: the loss, how many attempts a flush waits for, and
+    /// whether the node is on its way to be deleted.
+    struct Witness {
+        held: Arc<Held>,
+        queue: Mutex<CleanupQueue>,
+        found: Mutex<Option<(Option<LostReason>, usize, bool)>>,
+    }
+
+    impl Wake for Witness {
+        fn wake(self: Arc<Self>) {
+            let deleted = self.queue.lock().unwrap().try_recv().is_ok();
+            let pending = self.held.cleanup.pending().borrow().count();
+            *self.found.lock().unwrap() = Some((self.held.state.borrow().lost(), pending, deleted));
+        }
+    }
+
+    /// Lost, then told, then deleted; and a flush that is called when it is told waits for the deletion.
+    #[tokio::test]
+    async fn the_end_of_a_lease_is_told_before_the_node_goes_and_when_a_flush_counts_it() {
+        let server = Server::start().unwrap();
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let session = Session::new(1, handle, LeaseMargin::default());
+        session.lease().renewed(clock::now());
+        let now = clock::now();
+        let end = now.plus(Duration::from_secs(3600));
+        for event in [HoldEvent::LeaseOver { now: end }, HoldEvent::Extend { now, end: Some(now) }] {
+            let (cleanup, queue) = Cleanup::new();
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
+            let held = Held::new(&session, &cleanup, directory, 0, state.with_lease_end(Some(end)));
+            let (queue, found) = (Mutex::new(queue), Mutex::default());
+            let witness = Arc::new(Witness { held: Arc::clone(&held), queue, found });
+            let waker = Waker::from(Arc::clone(&witness));
+            let mut lost = Box::pin(held.when_lost());
+            assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            held.apply(event, None);
+            assert_eq!(*witness.found.lock().unwrap(), Some((Some(LostReason::LeaseOver), 1, false)));
+            assert!(witness.queue.lock().unwrap().try_recv().is_ok(), "the node was not left to cleanup");
+        }
+    }
+
+    /// Notes the hold that it is told of.
+    #[derive(Debug, Default)]
+    struct Room(Mutex<Option<(u64, Over)>>);
+
+    impl InRoom for Room {
+        fn pass_on(&self, _: &Arc<Held>, _: &Arc<Session>, deletion: Deletion) -> Option<Deletion> {
+            Some(deletion)
+        }
+
+        fn over(&self, number: u64, how: Over) {
+            *self.0.lock().unwrap() = Some((number, how));
+        }
+
+        fn node_deleted(&self, _told: u64, _node: Arc<str>) {}
+
+        fn gone(&self, _node: &Arc<str>) {}
+
+        fn is_gone(&self) -> bool {
+            false
+        }
+
+        fn take_out(&self, _hold: u64) -> bool {
+            true
+        }
+    }
+
+    /// Those that wait in the room would wait for it.
+    #[tokio::test]
+    async fn a_room_is_told_of_a_release_without_a_session() {
+        let server = Server::start().unwrap();
+        let (session, held) = expired(&server).await;
+        session.lease().renewed(clock::now());
+        let room = Arc::new(Room::default());
+        held.enter(Arc::<Room>::clone(&room));
+        drop(session);
+        held.release(None);
+        assert_eq!(*room.0.lock().unwrap(), Some((held.number(), Over::Released)));
+    }
+
+    #[tokio::test]
+    async fn a_hold_of_a_session_that_has_ended_is_lost_from_the_beginning() {
+        let server = Server::start().unwrap();
+        let (session, other) = expired(&server).await;
+        session.end(LostReason::SessionReplaced);
+        let state = HoldState::new("x-lock-0000000001".into(), Kind::Exclusive);
+        let held = Held::new(&session, &other.cleanup, other.directory.clone(), 1, state);
+        assert_eq!(held.lost(), Some(LostReason::SessionReplaced));
+    }
+}

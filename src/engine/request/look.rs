@@ -1,0 +1,339 @@
+//! Looks at a queue without being in it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use zookeeper_client as zk;
+
+use crate::engine::lock::first::in_queue;
+use crate::engine::lock::path_lock::PathLock;
+use crate::engine::request::requests::{list, list_alone};
+use crate::error::{AcquireError, Error, ErrorKind, Purpose, RequestFailure};
+use crate::protocol::late::Ahead;
+use crate::protocol::node_name::Kind;
+use crate::protocol::queue::{Listing, Queue, Unusable};
+use crate::session::contents::nodes::RefusedOrphan;
+use crate::session::contents::watches::{WatchUse, changed};
+use crate::session::leftovers::deletion::first_refused;
+use crate::session::live::zk_session::Session;
+use crate::values::path::{LockPath, NodePath};
+
+/// Returns the paths of the contenders of a lock, all or those of one kind, in order.
+pub(crate) async fn participants(
+    path_lock: &Arc<PathLock>,
+    kind: Option<Kind>,
+) -> Result<Vec<NodePath>, Error> {
+    let queue = usable_queue(path_lock).await?;
+    let nodes = queue.iter().flat_map(|queue| queue.in_order(kind));
+    Ok(nodes.map(|name| path_lock.path().user_child(name)).collect())
+}
+
+/// Returns how many contenders are before the node `name`. `None` if it is not in the queue.
+pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Option<usize>, Error> {
+    let Some(queue) = list_queue(path_lock).await? else { return Ok(None) };
+    queue.usable_by(name).map_err(|unusable| unusable_directory(path_lock, unusable))?;
+    Ok(queue.rank(name))
+}
+
+/// How long a look waits for a contender of another order to leave, in all.
+const LEAVING: Duration = Duration::from_secs(1);
+
+/// Returns the queue, for a look. A contender of another order may be about to leave, as its last handle did: then it is
+/// waited for, and the look shows who is there without it (docs/protocol.md#mixed-recipes). `None` if the directory does
+/// not exist.
+pub(crate) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, Error> {
+    let until = tokio::time::Instant::now() + LEAVING;
+    loop {
+        let Some(queue) = list_queue(path_lock).await? else { return Ok(None) };
+        let unusable = match queue.usable() {
+            Ok(()) => return Ok(Some(queue)),
+            Err(unusable) => unusable,
+        };
+        let gone = match &unusable {
+            Unusable::OtherOrder(node) => tokio::time::timeout_at(until, until_gone(path_lock, node)).await,
+            Unusable::Exhausted => Ok(false),
+        };
+        if gone != Ok(true) {
+            return Err(unusable_directory(path_lock, unusable));
+        }
+    }
+}
+
+/// Waits until something happens to a contender's node, if it can be watched. Returns whether something has.
+async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
+    let path = &path_lock.path().child(node);
+    let watched = path_lock.client().ask(|session, handle| async move {
+        let watching = session.watches.watch(path, WatchUse::Node);
+        if watching.is_none() {
+            return Ok(None);
+        }
+        let (stat, watcher) = handle.check_and_watch_stat(path).await?;
+        Ok(Some(stat.map(|_| (watcher, watching))))
+    });
+    match watched.await {
+        Ok(Some(Some((watcher, _watching)))) => {
+            drop(changed(watcher).await);
+            true
+        }
+        Ok(Some(None)) => true,
+        Ok(None) | Err(_) => false,
+    }
+}
+
+/// Returns the queue as it is now. `None` if the directory does not exist.
+pub(crate) async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, Error> {
+    let path = path_lock.path();
+    let listing = path_lock.client().ask(|session, handle| async move {
+        match list(path_lock, &session, &handle).await {
+            Ok(listing) => Ok(Some(listing)),
+            Err(zk::Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    });
+    match listing.await {
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(queue))) => Ok(Some(queue)),
+        Ok(Some(Err(unusable))) => Err(unusable_directory(path_lock, unusable)),
+        Err(unanswered) => Err(unseen(path_lock, path, unanswered)),
+    }
+}
+
+/// The node that a request was about.
+#[derive(Debug, Default)]
+pub(crate) enum Subject {
+    #[default]
+    Directory,
+    /// The directory above the lock's, or one above that.
+    Parent,
+    /// Another contender's node.
+    Node(Box<str>),
+}
+
+/// Returns the error of a request about this node of a directory.
+pub(crate) fn error_of(
+    path_lock: &PathLock,
+    purpose: Purpose,
+    (directory, subject): (&LockPath, Subject),
+    why: impl Into<RequestFailure>,
+) -> Error {
+    let error = path_lock.error(purpose, why);
+    if error.kind() != ErrorKind::NoAuth {
+        return error;
+    }
+    match subject {
+        Subject::Directory => error.at(directory.whole()),
+        Subject::Parent => match directory.parent() {
+            Some(parent) if !parent.whole().is_empty() => error.at(parent.whole()),
+            _ => error.at("/"),
+        },
+        Subject::Node(name) => error.at(directory.user_child(&name)),
+    }
+}
+
+/// Returns the error of a look into a directory.
+pub(crate) fn unseen(path_lock: &PathLock, directory: &LockPath, why: impl Into<RequestFailure>) -> Error {
+    error_of(path_lock, Purpose::Look, (directory, Subject::Directory), why)
+}
+
+/// Returns the error of a directory that is unusable.
+pub(crate) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> Error {
+    match unusable {
+        Unusable::OtherOrder(name) => {
+            let node = path_lock.path().user_child(&name);
+            path_lock.error(Purpose::Look, RequestFailure::MixedRecipes).at(node)
+        }
+        Unusable::Exhausted => path_lock.error(Purpose::Look, RequestFailure::SequenceExhausted),
+    }
+}
+
+/// Returns an error if this client has refused orphans in the directory, after asking for their deletion once
+/// more. With `ahead`, a list and the name of a contender, only contenders ahead of that one count
+/// (docs/protocol.md#refused-orphan).
+pub(crate) async fn orphaned(
+    path_lock: &PathLock,
+    session: &Session,
+    kind: Kind,
+    ahead: Option<(&Queue, Option<&str>)>,
+) -> Option<AcquireError> {
+    let mut orphans = session.nodes.refused_orphans(Some(path_lock.path()));
+    if orphans.is_empty() {
+        return None;
+    }
+    // Without a list each of them counts: another attempt would leave another orphan.
+    if let Some((queue, name)) = ahead {
+        let in_the_way: HashSet<&str> = queue.in_the_way(name, kind).1.collect();
+        orphans.retain(|orphan| in_the_way.contains(orphan.name.as_str()));
+    }
+    // This future is on the heap, so that waiting attempts, of which there may be thousands, reserve no
+    // memory for this rare case.
+    Box::pin(refused_again(path_lock, session, orphans)).await
+}
+
+/// Asks for the deletion of these nodes once more. Returns the error if one is refused.
+pub(crate) async fn refused_again(
+    path_lock: &PathLock,
+    session: &Session,
+    orphans: Vec<RefusedOrphan>,
+) -> Option<AcquireError> {
+    let (orphan, source) = first_refused(session, orphans).await?;
+    let node = orphan.directory.user_child(&orphan.name);
+    Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })
+}
+
+/// Waits until the deletion of a node of this client in a directory is refused.
+pub(crate) async fn refused_in(directory: &LockPath, session: &Session, refusals: &mut watch::Receiver<u64>) {
+    // An error is impossible: the session has the sender.
+    while refusals.changed().await.is_ok() {
+        if !session.nodes.refused_orphans(Some(directory)).is_empty() {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// The contenders that another must wait for.
+#[derive(Debug)]
+pub(crate) enum InTheWay {
+    Nothing,
+    /// Live contenders.
+    Live(Ahead),
+    /// Live contenders, each of which may only keep its node until another comes.
+    Kept(Ahead),
+    /// Only nodes of this session that are being deleted. Has the server path of the last.
+    Leaving(String),
+}
+
+impl InTheWay {
+    /// Returns the live contenders; `None` if there are none.
+    pub(crate) fn ahead(self) -> Option<Ahead> {
+        match self {
+            Self::Live(ahead) | Self::Kept(ahead) => Some(ahead),
+            Self::Nothing | Self::Leaving(_) => None,
+        }
+    }
+}
+
+/// Returns the contenders that `name`, or a newcomer of this kind, must wait for, according to a list.
+pub(crate) fn in_the_way(
+    path_lock: &PathLock,
+    session: &Session,
+    queue: &Queue,
+    name: Option<&str>,
+    kind: Kind,
+) -> InTheWay {
+    let (count, names) = queue.in_the_way(name, kind);
+    let (mut leaving, mut kept) = (None, None);
+    for name in names {
+        let path = path_lock.path().child(name);
+        if session.nodes.is_leaving(&path) {
+            leaving = Some(path);
+            continue;
+        }
+        let ahead = || Ahead { count, first: Some(path_lock.path().user_child(name)) };
+        if !path_lock.naming().may_be_kept(name) {
+            return InTheWay::Live(kept.unwrap_or_else(ahead));
+        }
+        kept.get_or_insert_with(ahead);
+    }
+    match kept {
+        Some(ahead) => InTheWay::Kept(ahead),
+        None => leaving.map_or(InTheWay::Nothing, InTheWay::Leaving),
+    }
+}
+
+/// Returns the contenders that a try would have to wait for, before it creates a node. The connected server
+/// may lag behind, so live contenders count only in a list that was sent right behind a `sync`
+/// (docs/protocol.md#try-lock). After an error the result is `Nothing`, and the create that follows reports
+/// it.
+pub(crate) async fn look_before_try(
+    path_lock: &Arc<PathLock>,
+    session: &Arc<Session>,
+    kind: Kind,
+) -> InTheWay {
+    // This returns the name of the first node, if nothing is known of it yet.
+    let judge = |listing: Listing| match listing {
+        Ok(queue) if queue.usable().is_ok() => {
+            let unknown = path_lock.first_seen().saw(&queue);
+            (in_the_way(path_lock, session, &queue, None, kind), unknown)
+        }
+        _ => (InTheWay::Nothing, None),
+    };
+    // A late create of this client would block every try; the list causes its deletion.
+    let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
+    let unknown = match list.await {
+        Ok(Ok(listing)) => match judge(listing) {
+            (InTheWay::Live(_), unknown) => unknown,
+            (seen, _) => return seen,
+        },
+        _ => return InTheWay::Nothing,
+    };
+    // Who holds the lock is read in the same flight, once for each node (docs/protocol.md#held-by).
+    let first = unknown.as_deref().map(|name| path_lock.path().child(name));
+    let first = &first;
+    let certain = session.request(|handle| async move {
+        let sync = handle.sync(path_lock.path().server());
+        let list = list_alone(path_lock, session, &handle);
+        let read = first.as_deref().map(|path| handle.get_data(path));
+        let read = async {
+            match read {
+                Some(read) => read.await.ok(),
+                None => None,
+            }
+        };
+        tokio::join!(sync, list, read)
+    });
+    match certain.await {
+        Ok((Ok(()), Ok(listing), read)) => {
+            if let (Some(name), Some(read)) = (&unknown, &read) {
+                know_first(path_lock, session, name, read);
+            }
+            judge(listing).0
+        }
+        _ => InTheWay::Nothing,
+    }
+}
+
+/// How often one question is asked who is first: if the first has gone, another list shows the next.
+const ROUNDS: u32 = 2;
+
+/// Asks who is first in the queue, for an error, unless that is known or has just been asked. One of many calls that
+/// end soon asks for all (docs/protocol.md#held-by).
+pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
+    let first = path_lock.first_seen();
+    // A hold of this client is named by its line.
+    if !first.begin() || path_lock.is_first_by_itself() {
+        return;
+    }
+    let Some(session) = path_lock.client().live() else { return };
+    let asking = Arc::clone(path_lock);
+    path_lock.client().spawn(async move {
+        let (path_lock, session) = (&asking, &session);
+        for _ in 0..ROUNDS {
+            if path_lock.first_seen().name().is_none() {
+                let list =
+                    session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
+                let Ok(Ok(Ok(queue))) = list.await else { return };
+                path_lock.first_seen().saw(&queue);
+            }
+            let Some(name) = path_lock.first_seen().name() else { return };
+            let path = &path_lock.path().child(&name);
+            let read = session.request(|handle| async move { handle.get_data(path).await });
+            match read.await {
+                Ok(Ok(read)) => return know_first(path_lock, session, &name, &read),
+                Ok(Err(zk::Error::NoNode)) => path_lock.first_seen().gone(&name),
+                // It is for a message only.
+                _ => return,
+            }
+        }
+    });
+}
+
+/// Records the result of a read of the node `name`.
+fn know_first(path_lock: &PathLock, session: &Session, name: &str, (data, stat): &(Vec<u8>, zk::Stat)) {
+    let id = session.session_id();
+    if let Some(contender) = in_queue(path_lock.naming(), path_lock.path(), name, (data, stat), id) {
+        path_lock.first_seen().know(contender);
+    }
+}

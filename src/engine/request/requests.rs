@@ -1,0 +1,404 @@
+//! The requests of an attempt, and the events that their answers are.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use tokio::sync::oneshot;
+use uuid::Uuid;
+use zookeeper_client as zk;
+
+use crate::engine::lock::first::in_queue;
+use crate::engine::lock::lock_options::LockOptions;
+use crate::engine::lock::path_lock::PathLock;
+use crate::engine::queue::lists;
+use crate::engine::request::seat::Seat;
+use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
+use crate::protocol::failure::{Answer, Failure, FailureKind};
+use crate::protocol::local_queue::{Neighbour, Notice, Numbered};
+use crate::protocol::node_name::{Child, Dialect, Family, Naming, classify};
+use crate::protocol::queue::{Listing, Queue};
+use crate::session::contents::directory_watches::Setting;
+use crate::session::contents::watches::{WatchUse, changed};
+use crate::session::contents::window::Slot;
+use crate::session::leftovers::cleanup::{Item, Orphan};
+use crate::session::live::zk_session::{Session, SessionGone};
+use crate::session::told::log;
+use crate::values::path::LockPath;
+
+/// Returns a fresh id for one create request (docs/protocol.md#one-id-per-create), as the dialect writes it.
+pub(crate) fn new_id(naming: Naming) -> String {
+    let id = Uuid::new_v4();
+    match naming.dialect {
+        Dialect::Curator => id.to_string(),
+        Dialect::Kazoo => id.simple().to_string(),
+    }
+}
+
+/// Sends the create and the list together: the client library sends when the method is called, and a
+/// session's requests are answered in order (docs/protocol.md#create-and-list). The list is left out if the
+/// reply to the create may make it needless: where a node of this session in the directory can be waited for in
+/// memory, it may show that this is right before the new one (docs/protocol.md#waiting-in-memory); where no
+/// other has come lately, that the new one is first (docs/protocol.md#succession).
+async fn send_create(seat: Seat<'_>, slot: Slot, id: String) -> AcquireEvent {
+    let Seat { path_lock, session, number, kind } = seat;
+    let beginning = path_lock.naming().prefix(&id, kind);
+    let path = path_lock.path().child(&beginning);
+    let what = (zk::CreateMode::EphemeralSequential, &*path_lock.options().acl);
+    let (path, beginning) = (&path, &beginning);
+    let queue = path_lock.queue();
+    let may_wait = path_lock.is_fair() && queue.with(|queue| queue.may_skip_list(session.number()));
+    let list_too = !may_wait && !expects_first(seat);
+    let data = &path_lock.node_data();
+    let both = session.request(|handle| async move {
+        let create = session.create(&handle, path, data, what);
+        queue.with(|queue| queue.create_sent(number, session.number()));
+        let list = list_too.then(|| list(path_lock, session, &handle));
+        let create = async move {
+            let answer = create.await;
+            drop(slot);
+            // Registered before the list arrives: attempts that come in the meantime may wait for it.
+            answer
+                .map(|(stat, sequence)| created(path_lock, session, format!("{beginning}{sequence}"), &stat))
+        };
+        let list = async move {
+            match list {
+                Some(list) => Some(list.await),
+                None => None,
+            }
+        };
+        tokio::join!(create, list)
+    });
+    let Ok((create, list)) = both.await else {
+        let list = list_too.then(|| Answer::no(FailureKind::SessionGone));
+        return AcquireEvent::Created {
+            id,
+            create: Answer::no(FailureKind::SessionGone),
+            list,
+            standing: Standing::Unknown,
+        };
+    };
+    let (create, before) = match create {
+        Ok(created) => created,
+        Err(error) => {
+            let failure = session.failure(error);
+            if failure.kind == FailureKind::NoNode {
+                // This comes before the directory is created: a later attempt must not be in it first.
+                queue.with(|queue| queue.directory_missing(number, session.number()));
+            }
+            (Answer::No(failure), None)
+        }
+    };
+    let standing = match (&create, &list, before) {
+        (Answer::Is(node), None, _) if is_first(seat, node) => Standing::First,
+        (Answer::Is(_), None, Some(before)) => Standing::Behind(before),
+        _ => Standing::Unknown,
+    };
+    AcquireEvent::Created { id, create, list: list.map(|list| answer(session, Ok(list))), standing }
+}
+
+/// Returns whether the next node is expected to be first without a list (docs/protocol.md#succession).
+fn expects_first(Seat { path_lock, session, kind, .. }: Seat<'_>) -> bool {
+    let queue = path_lock.queue();
+    queue.with(|queue| queue.expects_first(session.number(), kind))
+        && queue.directory().created(session.number()).is_some()
+}
+
+/// Returns whether a node is first, now that its create was answered. The watch of the directory is checked
+/// after that, so that the numbers are comparable (docs/protocol.md#succession).
+fn is_first(seat: Seat<'_>, node: &OwnNode) -> bool {
+    let Seat { path_lock, session, .. } = seat;
+    let (Some(directory), Some(node)) =
+        (path_lock.queue().directory().created(session.number()), numbered(seat, &node.name, node.czxid))
+    else {
+        return false;
+    };
+    path_lock.queue().with(|queue| queue.is_first(session.number(), node, directory))
+}
+
+/// Returns the number of a created node; `None` if that or the zxid of its creation is not known.
+fn numbered(Seat { path_lock, .. }: Seat<'_>, name: &str, czxid: Option<i64>) -> Option<Numbered> {
+    match (classify(name, path_lock.naming()), czxid) {
+        (Child::Contender { sequence, kind }, Some(czxid)) => Some(Numbered { kind, sequence, czxid }),
+        _ => None,
+    }
+}
+
+/// Records that a node is first, and holds the lock. Once that has been so without a wait several times in a
+/// row, the directory is watched, so that the next node may need no list (docs/protocol.md#succession).
+pub(crate) fn note_grant(seat: Seat<'_>, name: &str, czxid: i64, free: bool) {
+    let Seat { path_lock, session, .. } = seat;
+    let Some(node) = numbered(seat, name, Some(czxid)) else { return };
+    if path_lock.queue().with(|queue| queue.granted(session.number(), name, node, free)) {
+        watch_directory(path_lock, session);
+    }
+}
+
+/// Watches the directory, unless that is done, or the session can watch no more. The request is sent when this is
+/// called, and a task waits for the answer.
+fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
+    let (watch, number, path) = (path_lock.queue().directory(), session.number(), path_lock.path().server());
+    // This comes before the request: the connection must not be interrupted from here on.
+    let Some(states) = session.states() else { return };
+    if !watch.ask(number) {
+        return;
+    }
+    let Some(watching) = session.watches.watch(path, WatchUse::Directory) else {
+        return watch.not_set(number);
+    };
+    session.directory_watches.add(watch);
+    let setting = Setting { session: number, states, watching };
+    let (watch, session, path) = (Arc::downgrade(watch), Arc::clone(session), path.to_owned());
+    let mut answered = Box::pin(async move {
+        let path = &path;
+        // `exists` would not do: only a session that may read a node is notified of its deletion
+        // (docs/protocol.md#no-access).
+        let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
+        let Some(watch) = watch.upgrade() else { return };
+        match answer(&session, set) {
+            Answer::Is((_, stat, watcher)) if !stat.is_invalid() => {
+                watch.set(setting, stat.czxid, watcher);
+                // Checked after it is set: an end of the session before that has not given it up.
+                if session.end_reason().is_some() {
+                    watch.give_up(number);
+                }
+            }
+            Answer::No(Failure { kind: FailureKind::Refused(_), .. }) => watch.refused(number),
+            Answer::Is(_) | Answer::No(_) => watch.not_set(number),
+        }
+    });
+    // Sends the request.
+    if answered.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        path_lock.client().spawn(answered);
+    }
+}
+
+/// Registers a created node. Returns it, and the live node right before it, if that is certain.
+pub(crate) fn created(
+    path_lock: &PathLock,
+    session: &Arc<Session>,
+    name: String,
+    stat: &zk::Stat,
+) -> (Answer<OwnNode>, Option<Neighbour>) {
+    let path = path_lock.path().child(&name);
+    session.nodes.adopt(path, path_lock.as_owner());
+    let before = known_before(path_lock, session, &name);
+    (check_owner(session, name, stat), before)
+}
+
+/// Registers a created node, for which fair contenders of the session may wait in memory. Returns the live
+/// node right before it, if that is certain.
+fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
+    match classify(name, path_lock.naming()) {
+        Child::Contender { sequence, .. } if path_lock.naming().family != Family::ReadWrite => {
+            let leaving = |name: &str| session.nodes.is_leaving(&path_lock.path().child(name));
+            path_lock.queue().with(|queue| {
+                let before = queue.created(session.number(), name, sequence);
+                // A waiter reports that live contenders are ahead. If that is not certain, it lists instead.
+                before.filter(|before| queue.is_live(session.number(), &before.name, &leaving))
+            })
+        }
+        _ => None,
+    }
+}
+
+/// A create that has been sent. It is awaited until it is answered, even if the attempt is cancelled.
+pub(crate) type UnderWay<'a> = Pin<Box<dyn Future<Output = AcquireEvent> + Send + 'a>>;
+
+/// Sends a create with a fresh id, and the list with it; see
+/// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create). It is sent by the
+/// first poll; only `list` and `list_alone` send when they are called.
+pub(crate) fn create(seat: Seat<'_>, slot: Slot, id: String) -> UnderWay<'_> {
+    Box::pin(send_create(seat, slot, id))
+}
+
+/// Creates the directory and those above it.
+pub(crate) async fn make_parents(Seat { path_lock, session, .. }: Seat<'_>) -> AcquireEvent {
+    let made = session
+        .request(|handle| async move { make_directories(path_lock, path_lock.path(), &handle).await })
+        .await;
+    AcquireEvent::ParentsMade(answer(session, made))
+}
+
+/// Lists the directory for the contender with the node `own`, if it has one.
+pub(crate) async fn list_own(seat: Seat<'_>, own: Option<&str>) -> AcquireEvent {
+    let Seat { path_lock, session, .. } = seat;
+    if let Some(own) = own {
+        path_lock.queue().with(|queue| queue.stop_waiting(session.number(), own));
+    }
+    let list = session.request(|handle| async move { list(path_lock, session, &handle).await }).await;
+    AcquireEvent::Listed(answer(session, list))
+}
+
+/// Reads the Stat of an own node that is known from a list only (docs/protocol.md#owner-check).
+pub(crate) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &str) -> AcquireEvent {
+    let path = path_lock.path().child(name);
+    let stat =
+        session.request(|handle| async move { handle.check_stat(&path).await?.ok_or(zk::Error::NoNode) });
+    AcquireEvent::Inspected(match answer(session, stat.await) {
+        Answer::Is(stat) => {
+            session.nodes.adopt(path_lock.path().child(name), path_lock.as_owner());
+            if path_lock.naming().family != Family::ReadWrite {
+                path_lock.queue().with(|queue| queue.know(session.number(), name));
+            }
+            check_owner(session, name.to_owned(), &stat)
+        }
+        Answer::No(failure) => Answer::No(failure),
+    })
+}
+
+/// Watches a predecessor at the servers, if the session can watch one more node, and waits until something
+/// happens to it.
+pub(crate) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> AcquireEvent {
+    let Seat { path_lock, session, .. } = seat;
+    if let Some(own) = own.filter(|_| path_lock.is_fair()) {
+        path_lock.queue().with(|queue| queue.watch(session.number(), own, predecessor));
+    }
+    let path = path_lock.path().child(predecessor);
+    let Some(_watching) = session.watches.watch(&path, WatchUse::Queue) else {
+        return AcquireEvent::WatchFailed(FailureKind::TooManyWatches.into());
+    };
+    let path = &path;
+    let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
+    let (watcher, seen) = match answer(session, set) {
+        Answer::Is((data, stat, watcher)) => {
+            // The error of an attempt that is not granted in time names this contender
+            // (docs/protocol.md#held-by).
+            let (naming, read, id) = (path_lock.naming(), (&*data, &stat), session.session_id());
+            let contender = in_queue(naming, path_lock.path(), predecessor, read, id);
+            (watcher, contender.and_then(|contender| path_lock.first_seen().watched(contender)))
+        }
+        // This includes NoAuth, which ends the attempt. An `exists` would set a watch without the READ
+        // permission, but servers with the fix of CVE-2024-23944 do not deliver its event then: the attempt
+        // would wait forever (docs/protocol.md#no-access).
+        Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
+    };
+    let event = changed(watcher).await;
+    if let Some(seen) = seen {
+        seen.fired();
+    }
+    match meaning(session, event) {
+        Answer::Is(()) => AcquireEvent::Changed,
+        Answer::No(failure) => AcquireEvent::WatchFailed(failure),
+    }
+}
+
+/// Returns the meaning of a watch's event: a change of the node, or the end of the session.
+pub(crate) fn meaning(session: &Session, event: Option<zk::WatchedEvent>) -> Answer<()> {
+    let error = match event {
+        Some(event) => match (event.event_type, event.session_state) {
+            (zk::EventType::Session, zk::SessionState::Expired) => zk::Error::SessionExpired,
+            (zk::EventType::Session, state) if state.is_terminated() => zk::Error::ClientClosed,
+            _ => return Answer::Is(()),
+        },
+        None => zk::Error::UnexpectedError("the session's task has died".to_owned()),
+    };
+    Answer::No(session.failure(error))
+}
+
+/// Waits in memory for a node of the same session.
+pub(crate) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbour) -> AcquireEvent {
+    let Seat { path_lock, session, .. } = seat;
+    let (wake, told) = oneshot::channel();
+    let wait = |own| path_lock.queue().with(|queue| queue.wait(session.number(), own, before, wake));
+    if !own.is_some_and(wait) {
+        // The node has been deleted in the meantime.
+        return AcquireEvent::WatchFailed(FailureKind::NoNode.into());
+    }
+    match told.await {
+        Ok(Notice::HandedOver) => AcquireEvent::HandedOver,
+        Ok(Notice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
+        Ok(_) | Err(_) => AcquireEvent::Changed,
+    }
+}
+
+/// Lists the directory. A separate list is sent when this is called; a shared one after all earlier requests
+/// of the caller.
+pub(crate) fn list<'a>(
+    path_lock: &'a Arc<PathLock>,
+    session: &'a Arc<Session>,
+    handle: &'a zk::Client,
+) -> Pin<Box<dyn Future<Output = Result<Listing, zk::Error>> + Send + 'a>> {
+    if !path_lock.is_fair() {
+        return Box::pin(list_alone(path_lock, session, handle));
+    }
+    let (queue, client) = (path_lock.queue(), path_lock.client());
+    let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
+    Box::pin(lists::ask(queue, client, session.number(), move || {
+        let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&session));
+        async move {
+            let (path_lock, session) = (&path_lock, &session);
+            let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
+            list.await.unwrap_or(Err(zk::Error::ConnectionLoss))
+        }
+    }))
+}
+
+/// Lists the directory. The request is sent when this is called.
+pub(crate) fn list_alone(
+    path_lock: &Arc<PathLock>,
+    session: &Arc<Session>,
+    handle: &zk::Client,
+) -> impl Future<Output = Result<Listing, zk::Error>> {
+    let children = handle.list_children(path_lock.path().server());
+    async move { Ok(read_list(path_lock, session, children.await?)) }
+}
+
+/// Reads a list of the directory, and has late creates deleted that it shows.
+pub(crate) fn read_list(path_lock: &PathLock, session: &Arc<Session>, children: Vec<String>) -> Listing {
+    delete_late_creates(path_lock, path_lock.path(), session, &children);
+    let listing = Queue::read(children, path_lock.naming());
+    if let Ok(queue) = &listing {
+        path_lock.report_foreign_children(queue);
+    }
+    listing
+}
+
+/// Checks that an existing node is this session's, and ends the session if it is another's.
+pub(crate) fn check_owner(session: &Session, name: String, stat: &zk::Stat) -> Answer<OwnNode> {
+    if !session.owns(stat) {
+        return Answer::no(FailureKind::SessionGone);
+    }
+    Answer::Is(OwnNode { name, czxid: (!stat.is_invalid()).then_some(stat.czxid) })
+}
+
+/// Returns the answer to a request.
+pub(crate) fn answer<T>(session: &Session, result: Result<Result<T, zk::Error>, SessionGone>) -> Answer<T> {
+    match result {
+        Ok(Ok(answer)) => Answer::Is(answer),
+        Ok(Err(error)) => Answer::No(session.failure(error)),
+        Err(SessionGone) => Answer::no(FailureKind::SessionGone),
+    }
+}
+
+/// Has the nodes deleted that a list shows and that come from creates of ended attempts
+/// (docs/protocol.md#write-barrier).
+pub(crate) fn delete_late_creates(
+    path_lock: &PathLock,
+    directory: &LockPath,
+    session: &Arc<Session>,
+    children: &[String],
+) {
+    for late in session.unknown_creates.take_late(directory, children) {
+        let path = directory.user();
+        log::debug!(path, node = late, "a create came through after it was given up");
+        path_lock.client().cleanup().submit(Item {
+            session: Arc::clone(session),
+            directory: directory.clone(),
+            orphan: Orphan::Node(late.to_owned()),
+            number: path_lock.client().cleanup().number(),
+            until_gone: None,
+            done: None,
+        });
+    }
+}
+
+/// Creates a directory of a lock and those above it that are missing.
+pub(crate) async fn make_directories(
+    path_lock: &PathLock,
+    directory: &LockPath,
+    handle: &zk::Client,
+) -> Result<(), zk::Error> {
+    let LockOptions { acl, parents, .. } = path_lock.options();
+    path_lock.client().make_directories(handle, directory, acl, *parents).await
+}

@@ -1,0 +1,325 @@
+//! A semaphore's leases and its limit: how they are read, and how the limit is set.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use thiserror::Error;
+use zookeeper_client as zk;
+
+use crate::engine::lock::lock_options::{LockOptions, SemaphoreOptions};
+use crate::engine::lock::path_lock::PathLock;
+use crate::engine::request::look::{Subject, error_of, unseen};
+use crate::engine::request::requests::delete_late_creates;
+use crate::error::{Cause, Error, Purpose, RequestFailure};
+use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
+use crate::protocol::permits::{LimitNode, Seen, free, other_limit};
+use crate::session::contents::watches::{WatchUse, Watching};
+use crate::session::core::NoSession;
+use crate::session::live::zk_session::{Session, SessionGone};
+use crate::session::request::ask::Unanswered;
+use crate::values::path::NodePath;
+
+/// The watches of one look, counted against the session's limit.
+pub(crate) struct Watches {
+    pub(crate) leases: zk::OneshotWatcher,
+    pub(crate) limit: zk::OneshotWatcher,
+    pub(crate) counted: [Watching; 2],
+}
+
+/// The servers refuse to show the node with the limit.
+#[derive(Debug, Error)]
+#[error("the node {node}, which stores the semaphore's limit, cannot be read")]
+struct LimitUnreadable {
+    node: String,
+    #[source]
+    source: Cause,
+}
+
+/// Lists the leases and reads the limit, in one flight; with `certain`, right behind a `sync`: the connected server
+/// may lag behind, and show leases that are gone.
+pub(crate) async fn look(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    session: &Arc<Session>,
+    certain: bool,
+) -> Answer<Seen> {
+    let all = session.request(|handle| async move {
+        let sync = certain.then(|| handle.sync(semaphore.leases.server()));
+        let synced = async {
+            match sync {
+                Some(sync) => sync.await,
+                None => Ok(()),
+            }
+        };
+        tokio::join!(synced, read_both(semaphore, &handle))
+    });
+    match all.await {
+        Ok((Ok(()), (leases, limit))) => seen(path_lock, semaphore, session, leases, limit),
+        Ok((Err(error), _)) => Answer::No(session.failure(error)),
+        Err(SessionGone) => Answer::no(FailureKind::SessionGone),
+    }
+}
+
+/// The same as [`look`], with a watch on the leases, and one on the limit, which also tells when a missing one
+/// is created. `limit_exists` is whether it was there at the last look.
+pub(crate) async fn look_and_watch(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    session: &Arc<Session>,
+    limit_exists: bool,
+) -> (Answer<Seen>, Option<Watches>) {
+    let counted = |path| session.watches.watch(path, WatchUse::Queue);
+    let counted = counted(semaphore.leases.server()).zip(counted(semaphore.limit.server()));
+    let Some(counted) = counted else { return (Answer::no(FailureKind::TooManyWatches), None) };
+    let both = session.request(|handle| async move {
+        let leases = handle.list_and_watch_children(semaphore.leases.server());
+        let limit = read_and_watch_limit(semaphore, &handle, limit_exists);
+        tokio::join!(leases, limit)
+    });
+    let (leases, limit) = match both.await {
+        Ok(both) => both,
+        Err(SessionGone) => return (Answer::no(FailureKind::SessionGone), None),
+    };
+    let (leases, on_leases) = split(leases);
+    let (limit, on_limit) = split(limit);
+    let watches =
+        on_leases.zip(on_limit).map(|(leases, limit)| Watches { leases, limit, counted: counted.into() });
+    (seen(path_lock, semaphore, session, leases, limit), watches)
+}
+
+fn split<T, W>(result: Result<(T, W), zk::Error>) -> (Result<T, zk::Error>, Option<W>) {
+    match result {
+        Ok((value, watcher)) => (Ok(value), Some(watcher)),
+        Err(error) => (Err(error), None),
+    }
+}
+
+/// The data of the node with the limit, and its version; `None` if there is no such node.
+type LimitData = Option<(Vec<u8>, i32)>;
+
+/// Both requests are sent when this is called.
+fn read_both(
+    semaphore: &SemaphoreOptions,
+    handle: &zk::Client,
+) -> impl Future<Output = (Result<Vec<String>, zk::Error>, Result<LimitData, zk::Error>)> {
+    let leases = handle.list_children(semaphore.leases.server());
+    let limit = read_limit(semaphore, handle);
+    async move { tokio::join!(leases, limit) }
+}
+
+/// Reads the limit. The request is sent when this is called.
+fn read_limit(
+    semaphore: &SemaphoreOptions,
+    handle: &zk::Client,
+) -> impl Future<Output = Result<LimitData, zk::Error>> + use<> {
+    let data = handle.get_data(semaphore.limit.server());
+    async move {
+        match data.await {
+            Ok((data, stat)) => Ok(Some((data, stat.version))),
+            Err(zk::Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Reads the limit, and watches it.
+async fn read_and_watch_limit(
+    semaphore: &SemaphoreOptions,
+    handle: &zk::Client,
+    limit_exists: bool,
+) -> Result<(LimitData, zk::OneshotWatcher), zk::Error> {
+    let path = semaphore.limit.server();
+    if limit_exists {
+        match handle.get_and_watch_data(path).await {
+            Ok((data, stat, watcher)) => return Ok((Some((data, stat.version)), watcher)),
+            Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // A watch for the creation of a node that is missing. If it has been created since the last look, it is a
+    // watch on its data.
+    let (exists, watcher) = handle.check_and_watch_stat(path).await?;
+    let data = match exists {
+        Some(_) => read_limit(semaphore, handle).await?,
+        None => None,
+    };
+    Ok((data, watcher))
+}
+
+/// Returns the meaning of the answers to a look.
+fn seen(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    session: &Arc<Session>,
+    leases: Result<Vec<String>, zk::Error>,
+    limit: Result<LimitData, zk::Error>,
+) -> Answer<Seen> {
+    let leases = match leases {
+        Ok(leases) => leases,
+        Err(zk::Error::NoNode) => Vec::new(),
+        Err(error) => return Answer::No(session.failure(error)),
+    };
+    delete_late_creates(path_lock, &semaphore.leases, session, &leases);
+    let limit = match limit {
+        Ok(limit) => decode(limit.as_ref()),
+        Err(error) => return Answer::No(unreadable(semaphore, session.failure(error))),
+    };
+    let leaving = session.nodes.leaving_of(&semaphore.leases, &leases).len();
+    Answer::Is(Seen { leases: leases.into(), leaving, limit })
+}
+
+fn unreadable(semaphore: &SemaphoreOptions, failure: Failure) -> Failure {
+    match failure.kind {
+        FailureKind::Refused(_) => Failure {
+            kind: FailureKind::Refused(Refusal::Other),
+            cause: Arc::new(LimitUnreadable {
+                node: semaphore.limit.whole().to_owned(),
+                source: failure.cause,
+            }),
+        },
+        _ => failure,
+    }
+}
+
+/// Reads the data as Curator's `SharedCount` writes it.
+fn decode(data: Option<&(Vec<u8>, i32)>) -> LimitNode {
+    let Some((data, version)) = data else { return LimitNode::Missing };
+    let Ok(bytes) = <[u8; 4]>::try_from(data.as_slice()) else {
+        return LimitNode::Invalid(format!("{} bytes", data.len()));
+    };
+    match i32::from_be_bytes(bytes) {
+        permits @ 1.. => LimitNode::Is { permits: permits.unsigned_abs(), version: *version },
+        number => LimitNode::Invalid(format!("the number {number}")),
+    }
+}
+
+/// Writes the limit for all clients, where handles find it.
+pub(crate) async fn set_limit(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    permits: u32,
+) -> Result<(), Error> {
+    let data = &permits.to_be_bytes();
+    let path = semaphore.limit.server();
+    // Whether the last request was about the directories above the node.
+    let above = &AtomicBool::new(false);
+    let LockOptions { acl, parents, .. } = path_lock.options();
+    let written = path_lock.client().ask(|session, handle| async move {
+        above.store(false, Ordering::Relaxed);
+        match handle.set_data(path, data, None).await {
+            Err(zk::Error::NoNode) => {}
+            answer => return answer.map(drop),
+        }
+        above.store(true, Ordering::Relaxed);
+        path_lock.client().make_directories_above(&handle, &semaphore.limit, acl, *parents).await?;
+        match session.create(&handle, path, data, (zk::CreateMode::Persistent, acl)).await {
+            Err(zk::Error::NodeExists) => {
+                above.store(false, Ordering::Relaxed);
+                handle.set_data(path, data, None).await.map(drop)
+            }
+            answer => answer.map(drop),
+        }
+    });
+    written.await.map_err(|unanswered| {
+        let subject = if above.load(Ordering::Relaxed) { Subject::Parent } else { Subject::Directory };
+        error_of(path_lock, Purpose::Limit, (&semaphore.limit, subject), unanswered)
+    })
+}
+
+/// Reads the limit in force.
+pub(crate) async fn limit(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, Error> {
+    let read = path_lock.client().ask(|_, handle| read_limit(semaphore, &handle));
+    stated_or_read(path_lock, semaphore, read.await)
+}
+
+/// Reads the limit in force, right behind a `sync`.
+pub(crate) async fn limit_behind_sync(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+) -> Result<u32, Error> {
+    let read = path_lock.client().ask(|_, handle| async move {
+        let sync = handle.sync(semaphore.limit.server());
+        let (synced, data) = tokio::join!(sync, read_limit(semaphore, &handle));
+        synced?;
+        data
+    });
+    stated_or_read(path_lock, semaphore, read.await)
+}
+
+fn stated_or_read(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    read: Result<LimitData, Unanswered<NoSession>>,
+) -> Result<u32, Error> {
+    let data = read.map_err(|unanswered| unseen(path_lock, &semaphore.limit, unanswered))?;
+    match decode(data.as_ref()) {
+        LimitNode::Missing => Ok(semaphore.permits),
+        LimitNode::Is { permits, .. } => Ok(permits),
+        LimitNode::Invalid(found) => Err(invalid(path_lock, semaphore, found)),
+    }
+}
+
+/// Returns how many permits are free.
+pub(crate) async fn available(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, Error> {
+    let (leases, data) = list(path_lock, semaphore).await?;
+    let Some(data) = data else {
+        return Err(unseen(path_lock, &semaphore.limit, RequestFailure::NoAuth));
+    };
+    let limit = match decode(data.as_ref()) {
+        LimitNode::Is { permits, .. } => permits,
+        LimitNode::Invalid(found) => return Err(invalid(path_lock, semaphore, found)),
+        LimitNode::Missing => match other_limit(&leases, semaphore.permits) {
+            Some((theirs, lease)) => return Err(mismatch(path_lock, semaphore, theirs, lease)),
+            None => semaphore.permits,
+        },
+    };
+    Ok(free(limit, leases.len()))
+}
+
+/// Returns the paths of the leases, in the order of their creation.
+pub(crate) async fn participants(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+) -> Result<Vec<NodePath>, Error> {
+    let (mut leases, _) = list(path_lock, semaphore).await?;
+    let number = |name: &String| name.rsplit_once('-').and_then(|(_, number)| number.parse::<i64>().ok());
+    leases.sort_by_cached_key(|name| (number(name), name.clone()));
+    Ok(leases.iter().map(|name| semaphore.leases.user_child(name)).collect())
+}
+
+/// Returns the names of the leases, and the data that contain the limit; `None` if the servers refuse to show
+/// that.
+async fn list(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+) -> Result<(Vec<String>, Option<LimitData>), Error> {
+    let looked = path_lock.client().ask(|session, handle| async move {
+        let (leases, limit) = read_both(semaphore, &handle).await;
+        let leases = match leases {
+            Err(zk::Error::NoNode) => Vec::new(),
+            leases => leases?,
+        };
+        delete_late_creates(path_lock, &semaphore.leases, &session, &leases);
+        match limit {
+            Err(zk::Error::NoAuth) => Ok((leases, None)),
+            limit => Ok((leases, Some(limit?))),
+        }
+    });
+    looked.await.map_err(|unanswered| unseen(path_lock, &semaphore.leases, unanswered))
+}
+
+/// Returns the error of a node that contains no limit.
+pub(crate) fn invalid(path_lock: &PathLock, semaphore: &SemaphoreOptions, found: String) -> Error {
+    path_lock.error(Purpose::Look, RequestFailure::NoLimit(found)).at(semaphore.limit.whole())
+}
+
+/// Returns the error of a lease that was taken under another limit.
+pub(crate) fn mismatch(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    theirs: u32,
+    lease: &str,
+) -> Error {
+    let why = RequestFailure::LimitMismatch { ours: semaphore.permits, theirs };
+    path_lock.error(Purpose::Look, why).at(semaphore.leases.user_child(lease))
+}

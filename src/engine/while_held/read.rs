@@ -1,0 +1,106 @@
+//! Reads of the data that a lock protects.
+
+use std::sync::Arc;
+
+use zookeeper_client as zk;
+
+use crate::engine::grant::hold::Hold;
+use crate::error::{Error, Lost, LostReason, Purpose, RequestFailure};
+use crate::session::core::Core;
+use crate::session::live::zk_session::SessionGone;
+use crate::session::request::ask::{Repetition, Unanswered};
+use crate::values::path::LockPath;
+
+/// A node as it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadNode {
+    pub(crate) data: Vec<u8>,
+    /// Of the data.
+    pub(crate) version: i32,
+    /// When it was created, in milliseconds since the beginning of 1970, by the clock of the servers.
+    pub(crate) ctime: i64,
+}
+
+/// Sends the read of a node. `None` if there is no such node.
+pub(crate) async fn ask(handle: &zk::Client, path: &str) -> Result<Option<ReadNode>, zk::Error> {
+    match handle.get_data(path).await {
+        Ok((data, stat)) => Ok(Some(ReadNode { data, version: stat.version, ctime: stat.ctime })),
+        Err(zk::Error::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads a node's data and its version in the session of these holds, not older than any of them
+/// (docs/protocol.md#read-under-lock). `None` if there is no such node.
+pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
+    holds: &[&Hold],
+    path: LockPath,
+) -> Result<Option<ReadNode>, E> {
+    let Some(first) = holds.first() else {
+        // This is not expected: a guard has a hold.
+        return Err(Lost { path: "".into(), reason: LostReason::Closed }.into());
+    };
+    let lost_now = || holds.iter().find_map(|hold| Some(lost(hold, hold.lost()?)));
+    if let Some(lost) = lost_now() {
+        return Err(lost.into());
+    }
+    let client = first.path_lock().client();
+    let (session, policy, any_lost) = (Arc::clone(first.session()), *client.retry(), when_lost(holds));
+    let given = path.clone();
+    let answer = client.run_while_polled(async move {
+        let mut repetition = Repetition::new(policy);
+        let path = path.server();
+        let read = repetition.ask(&session, |handle| async move {
+            // Both requests are sent together.
+            let (sync, read) = tokio::join!(handle.sync(path), ask(&handle, path));
+            sync?;
+            read
+        });
+        tokio::select! {
+            biased;
+            // The caller reads the clock.
+            () = any_lost => None,
+            read = read => Some(read),
+        }
+    });
+    let answer = answer.await.flatten();
+    // This applies even if the read was answered: the next holder may change the data.
+    if let Some(lost) = lost_now() {
+        return Err(lost.into());
+    }
+    match answer {
+        Some(Ok(read)) => Ok(read),
+        Some(Err(Unanswered::Refused(failure))) => Err(failed(client, &given, failure.refused()).into()),
+        Some(Err(Unanswered::GaveUp(failure))) => Err(failed(client, &given, failure.unanswered()).into()),
+        // The session has ended, and the lock with it, or the client has.
+        Some(Err(Unanswered::NoSession(SessionGone))) | None => {
+            Err(lost(first, first.session().end_reason().unwrap_or(LostReason::Closed)).into())
+        }
+    }
+}
+
+/// Returns the loss of a lock whose client has ended.
+pub(crate) fn closed(hold: &Hold) -> Lost {
+    lost(hold, hold.lost().unwrap_or(LostReason::Closed))
+}
+
+fn lost(hold: &Hold, reason: LostReason) -> Lost {
+    Lost { path: hold.held().lost_path(), reason }
+}
+
+/// Returns the error of a read that failed.
+pub(crate) fn failed(client: &Core, path: &LockPath, why: RequestFailure) -> Error {
+    client.error(Purpose::Data, path.user(), why).at(path.user())
+}
+
+/// Waits until one of the holds is lost. Borrows nothing.
+fn when_lost(holds: &[&Hold]) -> impl Future<Output = ()> + Send + 'static + use<> {
+    let mut losses: Vec<_> = holds.iter().map(|hold| Box::pin(hold.when_lost())).collect();
+    async move {
+        std::future::poll_fn(|context| {
+            let is_lost = losses.iter_mut().any(|loss| loss.as_mut().poll(context).is_ready());
+            if is_lost { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,102 @@
+//! Requested revocations, by Curator's protocol (docs/protocol.md#revocation): another process writes a
+//! marker into the holder's node, whose data the holder watches. The holder decides whether it releases the
+//! lock.
+
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+
+use zookeeper_client as zk;
+
+use crate::engine::node::held::Held;
+use crate::error::{Error, Purpose, RequestFailure};
+use crate::session::contents::watches::{WatchUse, changed};
+use crate::session::core::Core;
+use crate::session::live::zk_session::Session;
+use crate::session::told::log;
+use crate::values::contender::REVOKED;
+use crate::values::path::{LockPath, NodePath};
+
+/// The data that Curator's `Revoker` writes.
+pub(crate) const MARKER: &[u8] = REVOKED.as_bytes();
+
+/// Waits until revocation is requested. Returns `false` if the lock is released, or the session ends, before.
+///
+/// It looks at the node's data when it sets the watch, so a request that came before is not missed.
+pub(crate) async fn revocation_requested(
+    session: Weak<Session>,
+    directory: LockPath,
+    held: Arc<Held>,
+) -> bool {
+    loop {
+        if held.is_revocation_requested() {
+            return true;
+        }
+        let Some(session) = session.upgrade().filter(|_| !held.is_lost_or_released()) else { return false };
+        let node = held.name();
+        let path = directory.child(&node);
+        let period = session.lease().heartbeat_interval();
+        let watching = session.watches.watch(&path, WatchUse::Revocation);
+        let mut ended = pin!(session.ended());
+        let (path_of_node, watched) = (path.as_str(), watching.is_some());
+        // The session is kept for the request only.
+        let look = async move {
+            let answer = session.request(|handle| async move {
+                if watched {
+                    let (data, _, watcher) = handle.get_and_watch_data(path_of_node).await?;
+                    return Ok((data, Some(watcher)));
+                }
+                // The session can watch no more, so the node is polled.
+                handle.get_data(path_of_node).await.map(|(data, _)| (data, None))
+            });
+            answer.await.unwrap_or(Err(zk::Error::ClientClosed))
+        };
+        let wait = async {
+            match look.await? {
+                (data, _) if data == MARKER => return Ok(true),
+                // Whatever the event is, the node is read again. A conversion reads it too before it
+                // exchanges the node.
+                (_, Some(watcher)) => drop(changed(watcher).await),
+                (_, None) => tokio::time::sleep(period).await,
+            }
+            Ok::<_, zk::Error>(false)
+        };
+        let result = tokio::select! {
+            biased;
+            result = wait => result,
+            _ = &mut ended => return false,
+        };
+        match result {
+            Ok(false) => {}
+            Ok(true) => held.request_revocation(),
+            Err(error) => {
+                if error == zk::Error::NoNode {
+                    // Unless it has been converted in the meantime, it is lost.
+                    held.node_deleted(node);
+                }
+                log::debug!(path, %error, "whether revocation was requested is checked again");
+                tokio::select! {
+                    () = tokio::time::sleep(period) => {}
+                    _ = &mut ended => return false,
+                }
+            }
+        }
+    }
+}
+
+/// Requests revocation from the holder or waiter with this node. Returns `Ok` if the node no longer exists.
+pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result<(), Error> {
+    let path = &LockPath::parse(client.namespace(), node)
+        .map_err(|invalid| not_asked(client, node, RequestFailure::InvalidPath(Arc::new(invalid))))?;
+    let asked = client.ask(|_, handle| async move {
+        match handle.set_data(path.server(), MARKER, None).await {
+            Ok(_) | Err(zk::Error::NoNode) => Ok(()),
+            Err(error) => Err(error),
+        }
+    });
+    asked.await.map_err(|why| not_asked(client, node, why))
+}
+
+/// Returns the error of such a request.
+pub(crate) fn not_asked(client: &Core, node: &NodePath, why: impl Into<RequestFailure>) -> Error {
+    client.error(Purpose::Revocation, node, why).at(node)
+}

@@ -1,0 +1,205 @@
+//! Who holds a lock and who waits for it, as its directory shows, and the deletion of a contender's node by hand
+//! (docs/protocol.md#identity, docs/protocol.md#break-lock).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use thiserror::Error;
+use zookeeper_client as zk;
+
+use crate::engine::lock::first::{NodeRead, contender, kind_of};
+use crate::engine::lock::path_lock::PathLock;
+use crate::engine::request::look::{Subject, error_of, unseen, usable_queue};
+use crate::engine::semaphore::limit;
+use crate::error::{Error, Purpose, RequestFailure};
+use crate::session::told::log;
+use crate::values::contender::{Contender, ContenderKind, Participant};
+use crate::values::path::LockPath;
+
+/// How many nodes are read at a time: a long queue does not put itself before the heartbeat
+/// (docs/protocol.md#request-window).
+const READ_AT_ONCE: usize = 32;
+
+/// How often in a row a node is looked at that is written to between the look and its deletion.
+const MOST_LOOKS: u32 = 5;
+
+/// The node was written to between each look and its deletion.
+#[derive(Debug, Error)]
+#[error("the node was written to by another client each time before it could be deleted")]
+struct WrittenAgain;
+
+/// Returns the contenders of a lock in order.
+pub(crate) async fn queue(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, Error> {
+    read_all(path_lock, path_lock.path(), names(path_lock).await?).await
+}
+
+/// Returns the names of the contenders of a lock in order.
+async fn names(path_lock: &Arc<PathLock>) -> Result<Vec<(String, ContenderKind)>, Error> {
+    let queue = usable_queue(path_lock).await?;
+    let names = queue.iter().flat_map(|queue| queue.contenders());
+    Ok(names.map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind))).collect())
+}
+
+/// Returns the participants of an election in the order in which they lead, at most `most` of them.
+pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Result<Vec<Participant>, Error> {
+    let (directory, names) = (path_lock.path(), names(path_lock).await?);
+    let mut found = read(path_lock, directory, names, most, |(name, _), (data, stat), session| {
+        Participant::new(directory.user_child(name), data, stat.ephemeral_owner == session)
+    })
+    .await?;
+    if let Some(first) = found.first_mut() {
+        first.leads();
+    }
+    Ok(found)
+}
+
+/// Returns the contenders that hold a lock: of a semaphore those with permits.
+pub(crate) async fn holders(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, Error> {
+    if let Some(semaphore) = &path_lock.options().semaphore {
+        let leases = limit::participants(path_lock, semaphore).await?;
+        let names = leases.iter().map(|node| (node.name().to_owned(), ContenderKind::Permit));
+        return read_all(path_lock, &semaphore.leases, names.collect()).await;
+    }
+    let Some(queue) = usable_queue(path_lock).await? else { return Ok(Vec::new()) };
+    let names = queue.holders().map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)));
+    read_all(path_lock, path_lock.path(), names.collect()).await
+}
+
+/// Returns the number of contenders of a lock, holders included.
+pub(crate) async fn count(path_lock: &Arc<PathLock>) -> Result<usize, Error> {
+    Ok(usable_queue(path_lock).await?.map_or(0, |queue| queue.contenders().count()))
+}
+
+/// Reads these contenders.
+async fn read_all(
+    path_lock: &Arc<PathLock>,
+    directory: &LockPath,
+    names: Vec<(String, ContenderKind)>,
+) -> Result<Vec<Contender>, Error> {
+    let naming = path_lock.naming();
+    let make =
+        |named: Named<'_>, node: NodeRead<'_>, session| contender(naming, directory, named, node, session);
+    read(path_lock, directory, names, usize::MAX, make).await
+}
+
+type Named<'a> = (&'a str, ContenderKind);
+
+/// Reads the nodes of contenders until `most` are found; missing nodes are left out. `make` gets each node, and
+/// the id of the session that has read it.
+async fn read<T: Send + Sync>(
+    path_lock: &Arc<PathLock>,
+    directory: &LockPath,
+    names: Vec<(String, ContenderKind)>,
+    most: usize,
+    make: impl Fn(Named<'_>, NodeRead<'_>, i64) -> T + Sync,
+) -> Result<Vec<T>, Error> {
+    let (mut contenders, make) = (Vec::new(), &make);
+    for some in names.chunks(READ_AT_ONCE.min(most)) {
+        let read = path_lock.client().ask(|session, handle| async move {
+            // Each is sent when the method is called.
+            let paths: Vec<String> = some.iter().map(|(name, _)| directory.child(name)).collect();
+            let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
+            let mut read = Vec::with_capacity(some.len());
+            for (((name, kind), path), answer) in some.iter().zip(&paths).zip(reads) {
+                let (data, stat) = match answer.await {
+                    Ok(answer) => answer,
+                    Err(zk::Error::NoNode) => continue,
+                    // Servers before 3.9.3 tell the Stat without a permission.
+                    Err(zk::Error::NoAuth) => match handle.check_stat(path).await {
+                        Ok(Some(stat)) => (Vec::new(), stat),
+                        Ok(None) => continue,
+                        Err(zk::Error::NoAuth) => return Ok(Err(name.as_str().into())),
+                        Err(error) => return Err(error),
+                    },
+                    Err(error) => return Err(error),
+                };
+                read.push(make((name, *kind), (&data, &stat), session.session_id()));
+            }
+            Ok(Ok(read))
+        });
+        match read.await {
+            Ok(Ok(mut read)) => contenders.append(&mut read),
+            // This contender is not left out: it may be the holder.
+            Ok(Err(unreadable)) => {
+                let subject = (directory, Subject::Node(unreadable));
+                return Err(error_of(path_lock, Purpose::Look, subject, RequestFailure::NoAuth));
+            }
+            Err(why) => return Err(unseen(path_lock, directory, why)),
+        }
+        if contenders.len() >= most {
+            break;
+        }
+    }
+    contenders.truncate(most);
+    Ok(contenders)
+}
+
+/// The outcome of a request to delete a contender's node.
+enum Deleted {
+    Done,
+    /// It does not exist, or the node of this name is another contender's.
+    NotThere,
+    /// It was written to after it was looked at.
+    Written,
+}
+
+/// Deletes the node of a contender. Returns whether it existed.
+pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender) -> Result<bool, Error> {
+    let node = contender.node();
+    let leases = path_lock.options().semaphore.as_ref().map(|semaphore| &semaphore.leases);
+    let directory = [Some(path_lock.path()), leases];
+    let directory = directory.into_iter().flatten().find(|one| one.whole() == node.lock_path());
+    let Some(directory) = directory else {
+        return Err(not_broken(path_lock, contender, RequestFailure::OtherLock));
+    };
+    let server = &directory.child(node.name());
+    // Remembers that the node existed: if a deletion gets no answer and the node is gone later, it was
+    // deleted here.
+    let was_there = &AtomicBool::new(false);
+    for _ in 0..MOST_LOOKS {
+        // Repeated as a whole: by the time of a repetition the node of this name may be another's.
+        let deleted = path_lock.client().ask(|_, handle| async move {
+            // The server may lag behind, and still show a deleted one.
+            handle.sync(server).await?;
+            let stat = handle.check_stat(server).await?.filter(|stat| is_of(contender, stat));
+            let Some(stat) = stat else { return Ok(Deleted::NotThere) };
+            was_there.store(true, Ordering::Relaxed);
+            // The version shows that this is the same node as before. It cannot have been created again with
+            // the same name, number and version in between: that takes a new directory, and as many creates
+            // in it as in the old one.
+            match handle.delete(server, Some(stat.version)).await {
+                Ok(()) => Ok(Deleted::Done),
+                Err(zk::Error::NoNode) => Ok(Deleted::NotThere),
+                Err(zk::Error::BadVersion) => Ok(Deleted::Written),
+                Err(error) => Err(error),
+            }
+        });
+        match deleted.await.map_err(|why| not_broken(path_lock, contender, why))? {
+            Deleted::Done => {
+                let (path, node) = (path_lock.path().user(), node.as_str());
+                log::warn!(path, node, owner = %contender, "a contender's node was deleted by `break_lock`");
+                return Ok(true);
+            }
+            Deleted::NotThere => return Ok(was_there.load(Ordering::Relaxed)),
+            // A request to revoke it, as a rule. It is the same node if its owner is.
+            Deleted::Written => {}
+        }
+    }
+    Err(not_broken(path_lock, contender, RequestFailure::Connection(Arc::new(WrittenAgain))))
+}
+
+/// Returns whether a node is that of the contender: names of other makers may come back in a directory that was
+/// deleted and made again.
+fn is_of(contender: &Contender, stat: &zk::Stat) -> bool {
+    let known = contender.stat();
+    stat.ephemeral_owner == known.session && stat.czxid == known.czxid
+}
+
+/// Returns the error of a deletion.
+pub(crate) fn not_broken(
+    path_lock: &PathLock,
+    contender: &Contender,
+    why: impl Into<RequestFailure>,
+) -> Error {
+    path_lock.error(Purpose::Deletion, why).at(contender.node())
+}

@@ -1,0 +1,339 @@
+//! The guard of a held lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::grant::hold::Hold;
+use crate::error::Lost;
+use crate::locks::guard_set::Shares;
+use crate::locks::guards::guard_methods;
+use crate::locks::mode::{Any, Exclusive, Mode, Read, Write, sealed};
+pub use crate::protocol::hold::LockState;
+use crate::protocol::moment::LONGEST;
+use crate::protocol::node_name::Kind;
+use crate::values::path::NodePath;
+use crate::values::shown::Quoted;
+
+/// A guard that holds a lock until it is dropped or released.
+///
+/// The lock is held by an ephemeral node at the servers ([`node`](Self::node)). **Dropping the guard releases
+/// the lock** in the background: the deletion of the node is handed to a task that repeats it until the node
+/// is gone or the session has ended. The drop neither blocks nor panics, and needs no runtime.
+/// [`release`](Self::release) does the same and returns the outcome. The guard can be sent to other threads
+/// and tasks and be released there; it cannot be cloned ([`reenter`](Self::reenter) shares it).
+/// [`OrBusy`](crate::OrBusy#wrong-forms) lists forms of a call that drop the guard at once.
+///
+/// # The mode
+/// `M` is the [`Mode`] in which the lock is held: [`Exclusive`] for a mutex or a fair lock, [`Read`]
+/// ([`ReadGuard`]) or [`Write`] ([`WriteGuard`]) for a read-write lock, and [`Any`] ([`AnyGuard`]) if it is
+/// known only at run time. It decides the type of the [token](Self::fencing_token) and which conversions
+/// there are; [`mode`](crate::locks::mode) shows code for guards of every mode.
+///
+/// # What it proves, and what it does not
+/// While a lock is held, the client renews its lease every sixth of the session timeout (by default): by a
+/// transaction that a quorum of the servers has to commit. Once the last renewal is two thirds of the session timeout old
+/// (less with [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)), the guard is [lost](Self::lost). The
+/// servers give the lock to no other process before the session expires, so when the network or the servers
+/// fail, the holder is told first. The remaining third is the holder's, to stop in: the lock node stays until
+/// the last guard is dropped or released, or that time is over. The exceptions are a lock node that another
+/// process deletes, a session that an administrator ends, and a server that replaces a session without a word
+/// (ClickHouse Keeper): the holder is told within a sixth of the session timeout (by default).
+///
+/// A [lease](crate::InterProcessMutex::acquire_with_lease) of its own ends the lock sooner: the guard is lost
+/// when it is over, and the lock is released at once.
+///
+/// No clock in this process helps if the process itself is paused, and goes on writing when it continues. For
+/// that case pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller ones
+/// ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a [`transaction`](Self::transaction).
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+/// use std::time::Duration;
+///
+/// let guard = mutex.acquire(Duration::from_secs(10)).await?;
+/// let rows = guard.while_held(async { 42 /* the nightly job */ }).await?;
+/// guard.release().await?; // or drop it
+/// # assert_eq!(rows, 42);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A test of what happens after a loss, with the server of `zookeeper-test-server`:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use zookeeper_recipes::{Client, InterProcessMutex, LostReason};
+///
+/// let server = zookeeper_test_server::Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// let guard = InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+///
+/// server.expire_session(client.session_id().unwrap());
+/// assert_eq!(guard.lost().await.reason(), LostReason::SessionExpired);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping the guard releases the lock at once: bind it to `_guard`, not to `_`"]
+#[clippy::has_significant_drop]
+#[doc(alias = "MutexGuard")]
+#[doc(alias = "OwnedMutexGuard")]
+pub struct LockGuard<M: Mode = Exclusive> {
+    hold: Arc<Hold>,
+    mode: M,
+}
+
+/// A guard of a read lock, which other readers may hold at the same time.
+///
+/// Returned by [`InterProcessReadLock`](crate::InterProcessReadLock).
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+/// use zookeeper_recipes::ReadGuard;
+///
+/// let one: ReadGuard = lock.read_lock().lock().await?;
+/// let two: ReadGuard = lock.read_lock().lock().await?;
+/// assert!(one.is_held() && two.is_held());
+/// # Ok(())
+/// # }
+/// ```
+pub type ReadGuard = LockGuard<Read>;
+
+/// A guard of a write lock, which excludes all other readers and writers.
+///
+/// Returned by [`InterProcessWriteLock`](crate::InterProcessWriteLock).
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+/// use zookeeper_recipes::{ReadGuard, WriteGuard};
+///
+/// let writer: WriteGuard = lock.write_lock().lock().await?;
+/// let reader: ReadGuard = writer.downgrade().await?;
+/// reader.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub type WriteGuard = LockGuard<Write>;
+
+/// A guard of a lock of any kind, for code that does not depend on the kind.
+///
+/// Every other guard converts into it, and [`InterProcessLock`](crate::InterProcessLock) returns it.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+/// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+/// use zookeeper_recipes::AnyGuard;
+///
+/// let guards: Vec<AnyGuard> = vec![mutex.lock().await?.into(), lock.read_lock().lock().await?.into()];
+/// assert!(guards.iter().all(AnyGuard::is_held));
+/// # Ok(())
+/// # }
+/// ```
+pub type AnyGuard = LockGuard<Any>;
+
+impl<M: Mode> fmt::Debug for LockGuard<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the state: asking for it reads the clock, and may find the lock lost.
+        write!(f, "LockGuard<{:?}>({})", self.mode, Quoted(&self.node()))
+    }
+}
+
+/// Implements the conversions into a guard whose mode is known at run time.
+macro_rules! into_any {
+    ($($guard:ty),+) => {
+        $(impl From<$guard> for AnyGuard {
+            fn from(guard: $guard) -> Self {
+                Self { hold: guard.hold, mode: guard.mode.into() }
+            }
+        })+
+    };
+}
+
+into_any!(LockGuard, ReadGuard, WriteGuard);
+
+impl AnyGuard {
+    /// A guard in the mode in which it was granted.
+    pub(crate) fn of(hold: Hold) -> Self {
+        match hold.kind() {
+            Kind::Shared => ReadGuard::new(hold).into(),
+            Kind::Exclusive => LockGuard::<Exclusive>::new(hold).into(),
+        }
+    }
+}
+
+guard_methods!(
+    LockGuard<M: Mode>,
+    "the lock",
+    "the lock",
+    r#"InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?"#
+);
+
+impl<M: Mode + Default> LockGuard<M> {
+    pub(crate) fn new(hold: Hold) -> Self {
+        hold.is_had();
+        Self { hold: Arc::new(hold), mode: M::default() }
+    }
+}
+
+impl<M: Mode> LockGuard<M> {
+    /// The hold, if no other guard shares it.
+    pub(crate) fn into_hold(self) -> Result<Hold, Self> {
+        let mode = self.mode;
+        Arc::try_unwrap(self.hold).map_err(|hold| Self { hold, mode })
+    }
+
+    fn shares(&self) -> Shares<'_> {
+        Shares(std::slice::from_ref(&self.hold))
+    }
+
+    fn into_holds(self) -> Vec<Arc<Hold>> {
+        vec![self.hold]
+    }
+
+    /// A guard of the same hold in another mode.
+    pub(crate) fn share<N: Mode>(&self, mode: N) -> Result<LockGuard<N>, Lost> {
+        match self.shares().lost_now() {
+            Some(lost) => Err(lost),
+            None => Ok(LockGuard { hold: Arc::clone(&self.hold), mode }),
+        }
+    }
+
+    /// Returns another guard of the same hold; the lock is released when the last of them is.
+    ///
+    /// It costs no request. Re-entrance is by value, for functions that take a guard, and not by thread or
+    /// task, because the branches of a `select!` share both.
+    ///
+    /// # Errors
+    /// [`Lost`] if the lock is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// use zookeeper_recipes::LockGuard;
+    ///
+    /// async fn audit(guard: LockGuard) {
+    ///     println!("under {}", guard.path());
+    /// } // drops its share
+    ///
+    /// audit(guard.reenter()?).await;
+    /// assert!(guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reenter(&self) -> Result<Self, Lost> {
+        self.share(self.mode)
+    }
+
+    /// Returns the number of guards that share the hold.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// let again = guard.reenter()?;
+    /// assert_eq!(guard.hold_count(), 2);
+    /// again.release().await?; // only this share
+    /// assert_eq!(guard.hold_count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "getHoldCount")]
+    pub fn hold_count(&self) -> usize {
+        Arc::strong_count(&self.hold)
+    }
+
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    /// Returns the fencing token of this grant, by which a resource can refuse former holders.
+    ///
+    /// A [`FencingToken`](crate::FencingToken) of a mutex, a fair lock or a write lock, a
+    /// [`ReadToken`](crate::ReadToken) of a read lock, and a [`Token`](crate::Token), which is either, of an
+    /// [`AnyGuard`]. [`FenceGate::admit`](crate::FenceGate::admit) takes each.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let guard = mutex.lock().await?;
+    /// let token = guard.fencing_token();
+    /// guard.release().await?;
+    /// assert!(mutex.lock().await?.fencing_token() > token);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn fencing_token(&self) -> M::Token {
+        let (zxid, counter) = self.hold.token();
+        <M::Token as sealed::IsToken>::new(zxid, counter, self.mode.into())
+    }
+
+    /// Returns the path of the lock node, without the client's namespace.
+    ///
+    /// A [conversion](crate::WriteGuard::downgrade) changes it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// let node = guard.node();
+    /// assert_eq!(node.lock_path(), "/jobs/nightly");
+    /// assert!(node.name().contains("-lock-"));
+    /// # assert!(server.exists(&node));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn node(&self) -> NodePath {
+        self.hold.node_path()
+    }
+
+    /// Returns the path of the lock, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.hold.directory().user()
+    }
+}
+
+/// Returns the deadline of a call with this timeout; `None` if it is so far away that there is no need of
+/// one.
+pub(crate) fn after(timeout: Duration) -> Option<std::time::Instant> {
+    // tokio would move a far instant up silently.
+    if timeout > LONGEST { None } else { std::time::Instant::now().checked_add(timeout) }
+}

@@ -1,0 +1,223 @@
+//! What guards hold: one lock, or several that are one to their holder. The loss of one is the loss of all.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::engine::grant::hold::Hold;
+use crate::engine::multi_lock::multi::first;
+use crate::engine::node::held::Held;
+use crate::engine::while_held::revoke;
+use crate::error::{Lost, LostReason, ReleaseError, TransactionError};
+use crate::locks::transaction::{Transaction, get_data};
+use crate::protocol::hold::LockState;
+use crate::session::core::AbortOnDrop;
+
+/// What a guard has of its holds, which other guards may share: of one client, and at least one.
+#[derive(Clone, Copy, Debug)]
+#[expect(unnameable_types, reason = "the guards, which hand it over, are the public names")]
+pub struct Shares<'a>(pub(crate) &'a [Arc<Hold>]);
+
+impl<'a> Shares<'a> {
+    /// Returns the worst state.
+    pub(crate) fn state(self) -> LockState {
+        let mut worst = LockState::Held;
+        for hold in self.0 {
+            match hold.state() {
+                LockState::Held => {}
+                LockState::Suspended => worst = LockState::Suspended,
+                lost @ LockState::Lost(_) => return lost,
+            }
+        }
+        worst
+    }
+
+    /// Waits until the state differs from `known`. Returns the new one.
+    pub(crate) async fn state_changed(self, known: LockState) -> LockState {
+        if let [hold] = self.0 {
+            return hold.state_changed(known).await;
+        }
+        loop {
+            let state = self.state();
+            let Some(first) = self.0.first() else { return state };
+            if state != known || matches!(state, LockState::Lost(_)) {
+                return state;
+            }
+            // Each may be lost by itself. An interruption is one of the session, which all have in common
+            // while none is lost.
+            tokio::select! {
+                lost = self.lost() => return LockState::Lost(lost.reason()),
+                _ = first.state_changed(state) => {}
+            }
+        }
+    }
+
+    /// Returns the loss, if any is lost by the clock.
+    pub(crate) fn lost_now(self) -> Option<Lost> {
+        self.0.iter().find_map(|hold| Some(as_lost(hold, hold.lost()?)))
+    }
+
+    /// Waits until the first is lost. Borrows nothing.
+    pub(crate) fn lost(self) -> impl Future<Output = Lost> + Send + 'static + use<> {
+        let losses = self.0.iter().map(|hold| {
+            let (lost, path) = (hold.when_lost(), hold.directory().user().into());
+            // Not kept: it keeps the cleanup.
+            let held = Arc::downgrade(hold.held());
+            Box::pin(async move {
+                let reason = lost.await;
+                Lost { path: held.upgrade().map_or(path, |held| held.lost_path()), reason }
+            })
+        });
+        let mut losses: Vec<_> = losses.collect();
+        async move { first(&mut losses).await }
+    }
+
+    /// Runs `work` while all are held.
+    pub(crate) fn while_held<T, F: Future<Output = T>>(
+        self,
+        work: F,
+    ) -> impl Future<Output = Result<T, Lost>> + use<'a, T, F> {
+        while_held(self.lost(), move || self.lost_now(), work)
+    }
+
+    /// Sets the end of the lease of all to `lease` from now.
+    pub(crate) fn set_lease(self, lease: Duration) -> Result<(), Lost> {
+        match self.lost_now() {
+            Some(lost) => Err(lost),
+            None => {
+                self.0.iter().try_for_each(|hold| hold.set_lease(lease).map_err(|why| as_lost(hold, why)))
+            }
+        }
+    }
+
+    /// Returns how much is left of the lease that is over first; `None` if there is none.
+    pub(crate) fn lease_remaining(self) -> Option<Duration> {
+        self.0.iter().filter_map(|hold| hold.lease_remaining()).min()
+    }
+
+    /// Returns an empty transaction, which commits only while all are held.
+    pub(crate) fn transaction(self) -> Transaction<'a> {
+        Transaction::new(self.0.iter().map(|hold| &**hold))
+    }
+
+    /// Reads a node while all are held.
+    pub(crate) async fn get_data(self, path: &str) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
+        let holds: Vec<_> = self.0.iter().map(|hold| &**hold).collect();
+        get_data(&holds, path).await
+    }
+
+    /// Waits until revocation of one is requested. Borrows nothing.
+    pub(crate) fn revoked(self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let requests = self.0.iter().map(|hold| {
+            let (session, held) = (Arc::downgrade(hold.session()), Arc::clone(hold.held()));
+            let directory = hold.directory().clone();
+            let runtime = hold.path_lock().client().runtime();
+            Box::pin(async move {
+                // Where the session runs: this future may be polled without any runtime.
+                let mut watch =
+                    AbortOnDrop(runtime.spawn(revoke::revocation_requested(session, directory, held)));
+                match (&mut watch.0).await {
+                    Ok(true) => {}
+                    // Released, or the session has ended: no request can come any more.
+                    _ => std::future::pending().await,
+                }
+            })
+        });
+        let mut requests: Vec<_> = requests.collect();
+        async move { first(&mut requests).await }
+    }
+}
+
+fn as_lost(hold: &Hold, reason: LostReason) -> Lost {
+    Lost { path: hold.held().lost_path(), reason }
+}
+
+/// Releases all, the last first, and waits for the outcome of each. Returns the first error. The requests are
+/// on their way when this returns.
+pub(crate) fn release(
+    holds: Vec<Arc<Hold>>,
+) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
+    let lost = Shares(&holds).lost_now();
+    // Of several guards exactly one gets a hold here, however they race.
+    let releases = holds.into_iter().rev().filter_map(Arc::into_inner).map(Hold::release).collect::<Vec<_>>();
+    async move {
+        let mut result = Ok(());
+        for release in releases {
+            result = result.and(release.await);
+        }
+        // The holder relied on all of them, so the loss of one counts.
+        lost.map_or(result, |lost| Err(lost.into()))
+    }
+}
+
+/// Runs `work` until it is done or the lock is lost. `lost` resolves at the loss, and `lost_now` reads the
+/// clock.
+pub(crate) async fn while_held<T>(
+    lost: impl Future<Output = Lost>,
+    lost_now: impl Fn() -> Option<Lost> + Sync,
+    work: impl Future<Output = T>,
+) -> Result<T, Lost> {
+    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    let outcome = std::future::poll_fn(|context| {
+        if let Poll::Ready(lost) = lost.as_mut().poll(context) {
+            return Poll::Ready(Err(lost));
+        }
+        // By the clock as well: the task that wakes `lost` may not have been scheduled.
+        if let Some(lost) = lost_now() {
+            return Poll::Ready(Err(lost));
+        }
+        work.as_mut().poll(context).map(Ok)
+    })
+    .await?;
+    match lost_now() {
+        Some(lost) => Err(lost),
+        None => Ok(outcome),
+    }
+}
+
+/// The holds of a multi-lock's members, or of a semaphore's permits. Released in reverse: a contender that
+/// wants several of them, and waits for the first, finds the others free.
+#[derive(Debug)]
+pub(crate) struct GuardSet {
+    holds: Vec<Arc<Hold>>,
+}
+
+impl GuardSet {
+    /// Makes the holds of a grant one.
+    pub(crate) fn new(granted: Vec<Hold>) -> Self {
+        granted.iter().for_each(Hold::is_had);
+        Self::of(granted.into_iter().map(Arc::new).collect())
+    }
+
+    /// Makes these holds one.
+    pub(crate) fn of(holds: Vec<Arc<Hold>>) -> Self {
+        Held::bind(&holds.iter().map(|hold| hold.held()).collect::<Vec<_>>());
+        Self { holds }
+    }
+
+    /// Returns further shares of the same holds.
+    pub(crate) fn reenter(&self) -> Result<Self, Lost> {
+        match self.shares().lost_now() {
+            Some(lost) => Err(lost),
+            None => Ok(Self { holds: self.holds.clone() }),
+        }
+    }
+
+    pub(crate) fn shares(&self) -> Shares<'_> {
+        Shares(&self.holds)
+    }
+
+    /// Returns the holds, for a set that is divided, joined with another, or released.
+    pub(crate) fn into_vec(mut self) -> Vec<Arc<Hold>> {
+        std::mem::take(&mut self.holds)
+    }
+}
+
+impl Drop for GuardSet {
+    fn drop(&mut self) {
+        while let Some(hold) = self.holds.pop() {
+            drop(hold);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The locks as users see them, and what belongs to all of them: guards, transactions, modes, fencing.
+//! Each is names, options, documentation and examples over `engine`; `lock` and `guards` hold the methods that
+//! all share. Recipes may use them. They never send a request and never decide who gets a lock.
+
+pub(crate) mod fair_lock;
+pub(crate) mod fence;
+pub(crate) mod guard;
+pub(crate) mod guard_set;
+pub(crate) mod guards;
+pub(crate) mod lock;
+pub mod mode;
+pub(crate) mod multi_lock;
+pub(crate) mod mutex;
+pub(crate) mod read_write_lock;
+pub(crate) mod semaphore;
+pub(crate) mod transaction;

@@ -1,0 +1,448 @@
+//! The multi-lock.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::client::Client;
+use crate::engine::grant::hold::Hold;
+use crate::engine::grant::observe::Call;
+use crate::engine::lock::path_lock::{Ask, Member};
+use crate::engine::multi_lock::multi::{self, Holds, Members};
+use crate::error::{AcquireError, BuildError, Lost, TryLockError};
+use crate::locks::guard_set::{GuardSet, Shares};
+use crate::locks::guards::guard_methods;
+use crate::locks::guards::sealed::Inside;
+use crate::locks::lock::{self, InterProcessLock, acquire_and_try_methods};
+use crate::locks::mutex::InterProcessMutex;
+use crate::protocol::node_name::Kind;
+use crate::session::core::Core;
+use crate::values::path::NodePath;
+use crate::values::shown::Quoted;
+use crate::values::token::{FencingToken, ReadToken, Token};
+
+/// The largest number of members: a transaction under the guard checks the node of each, and has to fit into
+/// one request.
+const MAX_MEMBERS: usize = 1_000;
+
+/// Several locks that are acquired as one: all of them, or none.
+///
+/// Any mix of mutexes, fair locks, read locks and write locks of one client. It is Curator's class of that
+/// name, with one deadline for all members, and with nothing kept after an error.
+///
+/// Members are acquired one after the other, each as a lock by itself. A release takes a request for each
+/// member; they are sent together.
+///
+/// # No deadlock
+/// The members are acquired in the order of their paths, whatever order they are given in. So multi-locks do
+/// not deadlock with each other, and not with code that nests single locks in the order of their paths
+/// (compared byte by byte, `/a/10` before `/a/9`). Code that nests locks in another order can deadlock with
+/// a multi-lock, as with any other code: give it a timeout.
+///
+/// # One loss is the loss of all
+/// The members are locks of their own, and other processes see each as the lock that it is: a node of this
+/// client in the queue of each. The [guard](MultiLockGuard) is lost with the first of them that is lost. The
+/// other members are released too: at once if a lease is over, and after any other loss when the guard is
+/// dropped, at the latest a session timeout after the last renewal. A member that is lost while others are
+/// still waited for gives up the rest, and all are acquired anew within the deadline.
+///
+/// An error names the member that it is of. The members that had been acquired are released before it is
+/// returned: their deletions have been handed to the background. [`AcquireError::NodeDeleted`] says that
+/// another process deleted the nodes of members that were held while others were waited for, more often than
+/// the retry policy allows.
+///
+/// # Not an `InterProcessLock`
+/// It does not implement [`InterProcessLock`], whose guard has one node, one token and one path.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::InterProcessMultiLock;
+///
+/// // A transfer between two accounts: no other process changes either of them meanwhile.
+/// let both = InterProcessMultiLock::from_paths(&client, ["/accounts/17", "/accounts/4"])?;
+/// let guard = both.acquire(Duration::from_secs(10)).await?;
+/// let [from, to] = guard.fencing_tokens()[..] else { unreachable!() };
+/// // Read both, decide, write both, each with its token.
+/// guard.release().await?;
+/// # assert!(from.zxid() > 0 && to.zxid() > 0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Of different kinds:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock};
+///
+/// let prices = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+/// let order = InterProcessMutex::new(&client, "/orders/4711")?;
+/// let multi = InterProcessMultiLock::new(&[&order, &prices.read_lock()])?;
+/// let guard = multi.lock().await?;
+/// assert_eq!(guard.paths(), ["/orders/4711", "/cache/prices"]);
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct InterProcessMultiLock {
+    members: Members,
+    /// Where each member, in the order in which they were given, is among those.
+    as_given: Arc<[usize]>,
+}
+
+impl InterProcessMultiLock {
+    /// Creates a multi-lock of these locks, without any I/O.
+    ///
+    /// The order in which they are given is that of [`MultiLockGuard::fencing_tokens`],
+    /// [`nodes`](MultiLockGuard::nodes) and [`paths`](MultiLockGuard::paths), and does not matter otherwise.
+    ///
+    /// # Errors
+    /// - [`BuildError::NoMembers`] and [`BuildError::TooManyMembers`], of which there may be 1,000.
+    /// - [`BuildError::DuplicateMember`] if two of them have one path, namespace included.
+    /// - [`BuildError::OtherClient`] if they do not belong to one client. Clones of a client are that client.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{BuildError, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex};
+    ///
+    /// let (a, b) = (InterProcessMutex::new(&client, "/a")?, InterProcessFairLock::new(&client, "/b")?);
+    /// let multi = InterProcessMultiLock::new(&[&a, &b])?;
+    /// assert_eq!(multi.paths(), ["/a", "/b"]);
+    ///
+    /// let twice = InterProcessMultiLock::new(&[&a, &b, &a]).unwrap_err();
+    /// assert!(matches!(twice, BuildError::DuplicateMember { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(locks: &[&dyn InterProcessLock]) -> Result<Self, BuildError> {
+        Self::of(locks)
+    }
+
+    /// Creates a multi-lock of all locks of an iterator, without any I/O.
+    ///
+    /// The items are locks of one type, or references to them, or `Arc<dyn InterProcessLock>`, of several
+    /// types.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::sync::Arc;
+    /// use zookeeper_recipes::{
+    ///     InterProcessFairLock, InterProcessLock, InterProcessMultiLock, InterProcessReadWriteLock,
+    /// };
+    ///
+    /// let prices = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let stock = InterProcessReadWriteLock::new(&client, "/cache/stock")?;
+    /// let both = InterProcessMultiLock::of([&prices, &stock].map(|lock| lock.read_lock()))?;
+    /// both.lock().await?.release().await?;
+    ///
+    /// let locks: Vec<Arc<dyn InterProcessLock>> = vec![
+    ///     Arc::new(prices.write_lock()),
+    ///     Arc::new(InterProcessFairLock::new(&client, "/tickets/hall-1")?),
+    /// ];
+    /// let mixed = InterProcessMultiLock::of(&locks)?; // or of(locks)
+    /// assert_eq!(mixed.paths(), ["/cache/prices", "/tickets/hall-1"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn of(locks: impl IntoIterator<Item = impl InterProcessLock>) -> Result<Self, BuildError> {
+        Self::of_members(locks.into_iter().map(|lock| member(&lock)).collect())
+    }
+
+    /// Creates a multi-lock of the mutexes at these paths, without any I/O.
+    ///
+    /// # Errors
+    /// - See [`new`](Self::new).
+    /// - See [`InterProcessMutex::new`] for the paths.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessMultiLock;
+    ///
+    /// let items = ["sku-42", "sku-7"]; // of one order
+    /// let paths = items.map(|item| format!("/inventory/{item}"));
+    /// let multi = InterProcessMultiLock::from_paths(&client, paths)?;
+    /// assert_eq!(multi.paths(), ["/inventory/sku-42", "/inventory/sku-7"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_paths<P: AsRef<str>>(
+        client: &Client,
+        paths: impl IntoIterator<Item = P>,
+    ) -> Result<Self, BuildError> {
+        let mutex = |path: P| Ok(member(&InterProcessMutex::new(client, path.as_ref())?));
+        Self::of_members(paths.into_iter().map(mutex).collect::<Result<_, BuildError>>()?)
+    }
+
+    fn of_members(given: Vec<Member>) -> Result<Self, BuildError> {
+        if given.len() > MAX_MEMBERS {
+            return Err(BuildError::TooManyMembers { members: given.len(), max: MAX_MEMBERS });
+        }
+        let path = |member: &Member| member.path_lock.path().user().to_owned();
+        let first = given.first().map(|first| Arc::clone(first.path_lock.client()));
+        let of_other = |other: &&Member| {
+            first.as_ref().is_some_and(|client| !Arc::ptr_eq(other.path_lock.client(), client))
+        };
+        if let Some(other) = given.iter().find(of_other) {
+            return Err(BuildError::OtherClient { path: path(other) });
+        }
+        let mut in_order: Vec<(usize, Member)> = given.into_iter().enumerate().collect();
+        let server = |member: &Member| member.path_lock.path().server().to_owned();
+        in_order.sort_by_key(|(_, member)| server(member));
+        let twice = in_order.windows(2).find_map(|pair| match pair {
+            [(_, one), (_, other)] if server(one) == server(other) => Some(path(other)),
+            _ => None,
+        });
+        if let Some(path) = twice {
+            return Err(BuildError::DuplicateMember { path });
+        }
+        let mut as_given: Vec<(usize, usize)> =
+            in_order.iter().enumerate().map(|(index, (given, _))| (*given, index)).collect();
+        as_given.sort_unstable();
+        let members = Members::new(in_order.into_iter().map(|(_, member)| member).collect());
+        let as_given = as_given.into_iter().map(|(_, index)| index).collect();
+        Ok(Self { members: members.ok_or(BuildError::NoMembers)?, as_given })
+    }
+}
+
+acquire_and_try_methods!(
+    InterProcessMultiLock,
+    MultiLockGuard,
+    Kind::Exclusive,
+    "all members",
+    r#"InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?"#
+);
+
+impl InterProcessMultiLock {
+    fn client(&self) -> &Core {
+        self.members.client()
+    }
+
+    // Each member is asked for as its own kind.
+    async fn granted(self, mut ask: Ask) -> Result<MultiLockGuard, AcquireError> {
+        let first = self.members.first();
+        lock::check_lease(&ask, first.path().user())?;
+        let _waiting = multi::watch_self_wait(&self.members, &ask);
+        let call = Call::begin_multi(first, &mut ask);
+        let attempt = |ask| multi::acquire(self.members.clone(), ask);
+        let result = lock::until_had(ask, attempt, Holds::as_slice).await;
+        Ok(MultiLockGuard::new(call.ended(first, result, Holds::as_slice)?, self.as_given))
+    }
+
+    async fn granted_at_once(self, mut ask: Ask) -> Result<MultiLockGuard, TryLockError> {
+        let first = self.members.first();
+        let call = Call::begin_multi(first, &mut ask);
+        let granted = lock::had(multi::acquire(self.members.clone(), ask).await, Holds::as_slice);
+        Ok(MultiLockGuard::new(call.ended(first, granted, Holds::as_slice)?, self.as_given))
+    }
+
+    fn given(&self) -> impl Iterator<Item = &Member> {
+        self.as_given.iter().filter_map(|index| self.members.in_order().get(*index))
+    }
+
+    /// Returns `true` if each member is held, by the clock, by a guard of this client: one of this
+    /// multi-lock, or of a lock of the member's type.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessMultiLock;
+    ///
+    /// let both = InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?;
+    /// let guard = both.lock().await?;
+    /// assert!(both.is_acquired_in_this_process());
+    /// drop(guard);
+    /// assert!(!both.is_acquired_in_this_process());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "isAcquiredInThisProcess")]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        self.given().all(|member| member.path_lock.is_held(member.kind))
+    }
+
+    /// Returns the paths of the members, as they were given and in that order.
+    #[must_use]
+    pub fn paths(&self) -> Vec<&str> {
+        self.given().map(|member| member.path_lock.path().user()).collect()
+    }
+}
+
+fn member(lock: &impl InterProcessLock) -> Member {
+    let lock = lock.member(Inside(()));
+    Member { path_lock: Arc::clone(lock.path_lock), kind: lock.kind }
+}
+
+impl fmt::Debug for InterProcessMultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InterProcessMultiLock({})", Quoted(&self.paths().join(", ")))
+    }
+}
+
+/// A guard that holds all members of a multi-lock until it is dropped or released.
+///
+/// Returned by [`InterProcessMultiLock`]. It is a [`LockGuard`](crate::LockGuard) for each member, as one: it
+/// is lost as soon as one of them is, and a [transaction](Self::transaction) commits only while all of them
+/// are held. That checks the node of each, and nodes that it creates have the ACL of the member whose path is
+/// first in the order of the paths. Dropping the guard releases all members in the background, the last
+/// first; [`release`](Self::release) sends the requests together, and returns the first error.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # for path in ["/balances", "/balances/4", "/balances/17"] { server.create(path, b"100")?; }
+/// # let accounts = ["/accounts/4", "/accounts/17"];
+/// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+/// use std::time::Duration;
+///
+/// let guard = both.acquire(Duration::from_secs(10)).await?;
+/// let transfer = guard.transaction();
+/// transfer.set_data("/balances/4", "70", 0).set_data("/balances/17", "130", 0).commit().await?;
+/// guard.release().await?; // or drop it
+/// # assert_eq!(server.node("/balances/17").unwrap().data, b"130");
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping the guard releases the locks at once: bind it to `_guard`, not to `_`"]
+#[clippy::has_significant_drop]
+pub struct MultiLockGuard {
+    /// In the order in which they were acquired.
+    guards: GuardSet,
+    /// Where each member, in the order in which they were given, is among those.
+    as_given: Arc<[usize]>,
+}
+
+guard_methods!(
+    MultiLockGuard,
+    "a member",
+    "all members",
+    r#"InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?.lock().await?"#
+);
+
+impl MultiLockGuard {
+    fn new(holds: Holds, as_given: Arc<[usize]>) -> Self {
+        Self { guards: GuardSet::new(holds.into_vec()), as_given }
+    }
+
+    fn shares(&self) -> Shares<'_> {
+        self.guards.shares()
+    }
+
+    fn into_holds(self) -> Vec<Arc<Hold>> {
+        self.guards.into_vec()
+    }
+
+    fn given(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        self.as_given.iter().filter_map(|index| self.shares().0.get(*index))
+    }
+
+    /// Returns another guard of the same holds; the members are released when the last of them is. See
+    /// [`LockGuard::reenter`](crate::LockGuard::reenter).
+    ///
+    /// # Errors
+    /// [`Lost`] if a member is lost.
+    pub fn reenter(&self) -> Result<Self, Lost> {
+        Ok(Self { guards: self.guards.reenter()?, as_given: Arc::clone(&self.as_given) })
+    }
+
+    /// Returns the number of guards that share the holds, the same of all members.
+    #[must_use]
+    #[doc(alias = "getHoldCount")]
+    pub fn hold_count(&self) -> usize {
+        self.shares().0.first().map_or(0, Arc::strong_count)
+    }
+
+    /// Returns the fencing tokens of the members, in the order in which these were given.
+    ///
+    /// Each is for the resource that its member protects; they say nothing about each other.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// let guard = both.lock().await?;
+    /// for (path, token) in guard.paths().into_iter().zip(guard.fencing_tokens()) {
+    ///     println!("{path}: {token}"); // of each account, for the database to compare
+    /// }
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn fencing_tokens(&self) -> Vec<Token> {
+        let token = |hold: &Arc<Hold>| -> Token {
+            let (zxid, counter) = hold.token();
+            match hold.kind() {
+                Kind::Shared => ReadToken::from_parts(zxid, counter).into(),
+                Kind::Exclusive => FencingToken::from_parts(zxid, counter).into(),
+            }
+        };
+        self.given().map(token).collect()
+    }
+
+    /// Returns the paths of the lock nodes, without the client's namespace, in the order in which the members
+    /// were given.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// let nodes = guard.nodes();
+    /// assert_eq!((nodes[0].lock_path(), nodes[1].lock_path()), ("/a", "/b"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodePath> {
+        self.given().map(|hold| hold.node_path()).collect()
+    }
+
+    /// Returns the paths of the members, as they were given and in that order.
+    #[must_use]
+    pub fn paths(&self) -> Vec<&str> {
+        self.given().map(|hold| hold.directory().user()).collect()
+    }
+}
+
+impl fmt::Debug for MultiLockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MultiLockGuard({})", Quoted(&self.paths().join(", ")))
+    }
+}

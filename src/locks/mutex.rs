@@ -1,0 +1,218 @@
+//! The mutex.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::builder::{RecipeBuilder, lock_constructors};
+use crate::engine::lock::lock_options::Recipe;
+use crate::engine::lock::path_lock::PathLock;
+use crate::locks::guard::LockGuard;
+use crate::locks::lock::lock_methods;
+use crate::protocol::node_name::Kind;
+use crate::protocol::room::HandOff;
+
+/// A mutual exclusion lock across processes.
+///
+/// The mutex excludes all contenders that use the same path in the same ensemble. It is Curator's class of
+/// that name, with Curator's node names: each client that wants the lock creates one ephemeral sequential
+/// node below the path, the lowest number holds the lock, and a client that waits watches the one node before
+/// its own. Acquiring a free lock takes 2 requests, a create and a list, or 1 after three free grants in a
+/// row. Its release takes 1 and wakes one waiter. Java processes (Curator) contend on the same path; Python
+/// processes (kazoo) do with that [dialect](RecipeBuilder::dialect). Go processes (go-zookeeper)
+/// use the same node names, but no test runs them.
+///
+/// The value is a handle: it is cheap to clone, and does no I/O until it is used. All handles of one client
+/// for one path share one node in the queue at the servers, whatever the number of tasks that wait: the tasks wait in
+/// memory, are served in order, and hand the lock over to each other, up to the bounds of
+/// [`hand_off`](RecipeBuilder::hand_off). [`InterProcessFairLock`](crate::InterProcessFairLock) has a node
+/// for each waiter, and keeps the order across processes.
+///
+/// Leader election works in the same way: a [`LeaderSelector`](crate::LeaderSelector) is a participant that
+/// works while it holds such a lock.
+///
+/// # Not re-entrant
+/// A task that holds the lock and acquires it again waits for itself. With a timeout, the error names the
+/// line that acquired the lock, and for how long it has been held. A lock does not belong to a thread or a
+/// task: it belongs to its guard, which can be released anywhere. [`LockGuard::reenter`] returns another
+/// guard of the same hold.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::Acquisition::Acquired;
+/// use zookeeper_recipes::{InterProcessMutex, OrBusy};
+///
+/// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+///
+/// if let Acquired(guard) = mutex.acquire(Duration::from_millis(200)).await.or_busy()? {
+///     // Read the stock, decide, write: no other process does so now.
+///     let token = guard.fencing_token(); // for the database to compare
+///     guard.release().await?;
+/// #   assert!(token.zxid() > 0);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A lock for each key: handles are cheap, so make one for each request. A client caches state for each path
+/// (options, a [kept](RecipeBuilder::sticky) node, whether the next grant needs a list), and drops
+/// it with the last handle or guard. If you use a path repeatedly, keep its handle.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{Client, InterProcessMutex};
+///
+/// async fn sell(client: &Client, sku: u64) -> Result<(), Box<dyn std::error::Error>> {
+///     let guard = InterProcessMutex::new(client, &format!("/inventory/{sku}"))?.lock().await?;
+///     // Read the stock, decide, write.
+///     Ok(guard.release().await?)
+/// }
+/// sell(&client, 42).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "Mutex")]
+#[derive(Clone)]
+pub struct InterProcessMutex {
+    path_lock: Arc<PathLock>,
+}
+
+lock_constructors! {
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Acl, Dialect, InterProcessMutex, ParentNodes};
+    ///
+    /// let lock = InterProcessMutex::builder(&client, "/inventory/sku-42")
+    ///     .hand_off(100, Duration::from_millis(10))
+    ///     .sticky(Duration::from_secs(5))
+    ///     .data("worker-7") // for people who look at the nodes
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
+    ///     .dialect(Dialect::Curator)
+    ///     .build()?;
+    /// # lock.lock().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    InterProcessMutex, Recipe::Mutex, "mutex", "/inventory/sku-42"
+}
+
+lock_methods!(
+    InterProcessMutex,
+    LockGuard,
+    Kind::Exclusive,
+    r#"InterProcessMutex::new(&client, "/inventory/sku-42")?"#
+);
+
+impl RecipeBuilder<InterProcessMutex> {
+    /// Sets the maximum number of tasks of this client that have the lock in a row, and the maximum time,
+    /// before another process has its turn; by default 1,000 tasks and 5 ms.
+    ///
+    /// The tasks of a client share one node in the queue. A task that waits for it costs less than 2 KiB of memory and
+    /// no request. A release passes the node to the task that has waited longest, without a request; each
+    /// holder has a separate [fencing token](crate::LockGuard::fencing_token). When a bound is reached, the
+    /// node is deleted, and the next task queues with a new node behind all others: so another process waits
+    /// for this one at most `time` plus the longest hold of one task. With a bound of 1 task nothing is
+    /// handed over, and each holder has a separate node. Both bounds are at least 1 (a nanosecond).
+    ///
+    /// Nothing is handed over after a loss, after a requested [revocation](crate::LockGuard::revoked) that was
+    /// noticed, while the guard is [`Suspended`](crate::LockState::Suspended), or after a
+    /// [transaction](crate::LockGuard::transaction) of unknown outcome: then the node is deleted. A fair lock
+    /// or a multi-lock of this client at the same path has separate nodes.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let item = InterProcessMutex::builder(&client, "/inventory/sku-42")
+    ///     .hand_off(1_000, Duration::from_millis(20)) // others can wait
+    ///     .build()?;
+    /// let mut sales = tokio::task::JoinSet::new();
+    /// for _ in 0..100 {
+    ///     let item = item.clone();
+    ///     sales.spawn(async move {
+    ///         let guard = item.acquire(Duration::from_secs(5)).await?;
+    ///         // Read the stock, decide, write.
+    ///         guard.release().await?;
+    ///         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    ///     });
+    /// }
+    /// for sale in sales.join_all().await {
+    ///     assert!(sale.is_ok());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "hand-over")]
+    pub fn hand_off(mut self, max: u32, time: Duration) -> Self {
+        self.asked.hand_off = Some(HandOff { max, time });
+        self
+    }
+
+    /// Keeps the node when the lock is released, while no other process wants the lock and for at most `idle`
+    /// after the last use; by default it is deleted.
+    ///
+    /// Re-acquiring a kept lock needs no request and no thread switch, and still yields a new [fencing
+    /// token](crate::LockGuard::fencing_token). Use this for a lock that one process uses repeatedly, and
+    /// others seldom. While the node is kept, no guard holds it, and
+    /// [`is_acquired_in_this_process`](InterProcessMutex::is_acquired_in_this_process) returns `false`.
+    ///
+    /// The client watches the lock's directory. When a contender of another process, or of another lock of
+    /// this client at the same path, appears, the client gives the node up: immediately if it is kept, with
+    /// the release if it is held. So another process has the lock about three round trips after the current
+    /// hold. A [`try_lock`](InterProcessMutex::try_lock) of another process that finds only such a node ahead
+    /// creates its own, and waits up to 100 ms for the lock before it returns
+    /// [`WouldBlock`](crate::TryLockError::WouldBlock); a `try_lock` of another library that only reads the
+    /// queue does not make the owner give the node up. The node is also given up when the connection is
+    /// interrupted, and is not kept while the session cannot set another watch.
+    ///
+    /// While no other process wants the lock, the tasks of the client hand it over in memory without the bounds of
+    /// [`hand_off`](Self::hand_off). This costs one watch, and one list the first time that the node is kept.
+    /// `idle` is longer than zero. [`Client::flush`](crate::Client::flush) does not wait for a kept node;
+    /// [`Client::close`](crate::Client::close) deletes it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let row = InterProcessMutex::builder(&client, "/cache/row-7").sticky(Duration::from_secs(5)).build()?;
+    /// let first = row.lock().await?;
+    /// let (node, token) = (first.node(), first.fencing_token());
+    /// first.release().await?;
+    /// assert!(!row.is_acquired_in_this_process());
+    ///
+    /// let second = row.lock().await?; // without a request
+    /// assert_eq!(second.node(), node);
+    /// assert!(second.fencing_token() > token);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sticky(mut self, idle: Duration) -> Self {
+        self.asked.sticky = Some(idle);
+        self
+    }
+}
+
+crate::values::shown::debug_as_path!(InterProcessMutex);

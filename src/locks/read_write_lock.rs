@@ -1,0 +1,471 @@
+//! The read-write lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::builder::{RecipeBuilder, lock_constructors};
+use crate::engine::grant::hold::Hold;
+use crate::engine::lock::lock_options::Recipe;
+use crate::engine::lock::path_lock::PathLock;
+use crate::engine::while_held::convert;
+use crate::error::{ConversionError, Error, Lost, LostReason};
+use crate::locks::guard::{LockGuard, ReadGuard, WriteGuard};
+use crate::locks::lock::{lock_methods, participants, queue_methods};
+use crate::locks::mode::{Mode, Read, Write};
+use crate::protocol::node_name::Kind;
+use crate::protocol::room::HandOff;
+use crate::values::path::NodePath;
+
+/// A lock across processes that readers share and a writer has alone, in the order of their nodes: neither side
+/// starves.
+///
+/// It is Curator's class of that name, in Curator's znode dialect, and Java (Curator) processes contend on
+/// the same path. A reader waits for the last writer before it, and watches that node only; a writer waits
+/// for all contenders before it. A reader with only readers before it watches nothing. A free lock of either
+/// kind costs 2 requests. The writers of one client share a node, and so do its readers
+/// that wait together, or come within a moment after the grant
+/// ([`hand_off`](RecipeBuilder::hand_off)): a task may come in before an earlier one of another
+/// process, or of the other side.
+///
+/// Both sides are locks like any other: [`read_lock`](Self::read_lock) and [`write_lock`](Self::write_lock),
+/// each an [`InterProcessLock`](crate::InterProcessLock). A writer can
+/// [become a reader](WriteGuard::downgrade) with no other writer in between, and a reader that is alone can
+/// [become the writer](ReadGuard::try_upgrade).
+///
+/// A read-write lock needs a path of its own: where its nodes meet those of a mutex, both recipes refuse with
+/// [`ErrorKind::MixedRecipes`](crate::ErrorKind::MixedRecipes) (Curator lets both in).
+///
+/// # Not re-entrant
+/// A task that holds the read lock and acquires the write lock of the same path waits for itself, until its
+/// timeout; the error names the line that acquired the lock. What a guard does by itself waits for no other
+/// contender: [`try_upgrade`](ReadGuard::try_upgrade) succeeds or fails at the servers,
+/// [`WriteGuard::reenter_as_reader`] shares the hold, and a conversion that would have to wait for another
+/// guard of the same hold returns [`ConversionError::WouldDeadlock`].
+///
+/// # Curator before 5.5
+/// Older Curators downgrade in two steps, and let a queued writer in between (CURATOR-621), one of this crate
+/// included, because their downgraded reader cannot be told from one that waits. This crate's
+/// [`downgrade`](WriteGuard::downgrade) is safe with all of them.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::InterProcessReadWriteLock;
+///
+/// let lock = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+///
+/// let writer = lock.write_lock().acquire(Duration::from_secs(1)).await?;
+/// // Write the row and drop the cached value: no process reads between the two.
+/// let reader = writer.downgrade().await?;
+/// // Fill the cache with what was written: other readers come in, no writer does.
+/// reader.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "RwLock")]
+#[derive(Clone)]
+pub struct InterProcessReadWriteLock {
+    path_lock: Arc<PathLock>,
+}
+
+lock_constructors! {
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Acl, Dialect, InterProcessReadWriteLock, ParentNodes};
+    ///
+    /// let lock = InterProcessReadWriteLock::builder(&client, "/cache/prices")
+    ///     .hand_off(100, Duration::from_millis(10)) // among the tasks of this process
+    ///     .sticky(Duration::from_secs(5)) // the readers keep their node
+    ///     .data("worker-7") // for people who look at the nodes
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
+    ///     .dialect(Dialect::Curator)
+    ///     .build()?;
+    /// # lock.read_lock().lock().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    InterProcessReadWriteLock, Recipe::ReadWriteLock, "read-write lock", "/cache/prices"
+}
+
+impl InterProcessReadWriteLock {
+    /// Returns the lock that readers share.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let (one, two) = (lock.read_lock().lock().await?, lock.read_lock().lock().await?);
+    /// assert!(lock.write_lock().try_lock().await.is_err());
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "readLock")]
+    #[doc(alias = "read")]
+    pub fn read_lock(&self) -> InterProcessReadLock {
+        InterProcessReadLock { path_lock: Arc::clone(&self.path_lock) }
+    }
+
+    /// Returns the lock that one writer has alone.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let writer = lock.write_lock().lock().await?;
+    /// assert!(lock.read_lock().try_lock().await.is_err());
+    /// # drop(writer);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "writeLock")]
+    #[doc(alias = "write")]
+    pub fn write_lock(&self) -> InterProcessWriteLock {
+        InterProcessWriteLock { path_lock: Arc::clone(&self.path_lock) }
+    }
+
+    /// Returns the paths of the nodes of all readers and writers, of all processes and in order.
+    ///
+    /// # Errors
+    /// See [`InterProcessReadLock::participants`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let reader = lock.read_lock().lock().await?;
+    /// assert_eq!(lock.participants().await?, [reader.node()]);
+    /// assert!(lock.write_lock().participants().await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn participants(&self) -> Result<Vec<NodePath>, Error> {
+        participants(Arc::clone(&self.path_lock), None).await
+    }
+
+    /// Returns the path of the lock, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path_lock.path().user()
+    }
+}
+
+queue_methods!(
+    InterProcessReadWriteLock,
+    r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?"#,
+    "lock.write_lock().lock().await?"
+);
+
+impl RecipeBuilder<InterProcessReadWriteLock> {
+    /// Sets how many writers of this client have the lock by one node, how many readers share one that did not wait for it
+    /// together, and for how long, before another process has its turn; by default 1,000 tasks and 5 ms.
+    ///
+    /// The writers of a client wait in memory, in order, and a release passes their node to the one that has waited
+    /// longest, as in [a mutex](crate::RecipeBuilder::hand_off). The readers that wait together have one node
+    /// together, which others of this client share that come within `time` after its grant; it is deleted with the last
+    /// of them. A task that waits costs no request. So another process waits for this one at most `time` and the longest
+    /// hold of one task more. With a bound of 1 task, no writer hands the lock over, and no reader shares a lock that is
+    /// held already. Both are at least 1 (a nanosecond).
+    ///
+    /// [`try_upgrade`](ReadGuard::try_upgrade) is refused while other guards share the node.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessReadWriteLock;
+    ///
+    /// let prices = InterProcessReadWriteLock::builder(&client, "/cache/prices");
+    /// let prices = prices.hand_off(100, Duration::from_secs(1)).build()?;
+    /// let (one, two) = (prices.read_lock().lock().await?, prices.read_lock().lock().await?);
+    /// assert_eq!(one.node(), two.node());
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hand_off(mut self, max: u32, time: Duration) -> Self {
+        self.asked.hand_off = Some(HandOff { max, time });
+        self
+    }
+
+    /// Has the readers of this client share one read node for as long as no writer queues, and keeps it for at most
+    /// `idle` after the last use; by default they share it for the time of [`hand_off`](Self::hand_off), and it is
+    /// deleted with the last of them.
+    ///
+    /// A read lock then costs no request, and each guard is a hold of its own as ever. The client watches the
+    /// lock's directory. When a writer of any process queues, the node is closed: readers that come later queue
+    /// behind the writer, and the node is deleted with the last reader that is inside. An interrupted connection
+    /// closes it too. Writers are not affected, but a
+    /// [`try_lock`](InterProcessWriteLock::try_lock) that finds only such nodes ahead creates its own, and waits
+    /// up to 100 ms before it returns [`WouldBlock`](crate::TryLockError::WouldBlock).
+    ///
+    /// The price: each time a contender of another process comes or goes, this client sends one list, so it is
+    /// for sets of readers that seldom change. [`try_upgrade`](ReadGuard::try_upgrade) is refused while other
+    /// guards share the node. If only read nodes of other clients are in the way that may have no reader, it waits up
+    /// to 100 ms for them before it is refused.
+    ///
+    /// `idle` is longer than zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessReadWriteLock;
+    ///
+    /// let prices = InterProcessReadWriteLock::builder(&client, "/cache/prices");
+    /// let prices = prices.sticky(Duration::from_secs(5)).build()?;
+    /// let (one, two) = (prices.read_lock().lock().await?, prices.read_lock().lock().await?);
+    /// assert_eq!(one.node(), two.node());
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sticky(mut self, idle: Duration) -> Self {
+        self.asked.sticky = Some(idle);
+        self
+    }
+}
+
+/// The side of an [`InterProcessReadWriteLock`] that readers share.
+///
+/// Returned by [`InterProcessReadWriteLock::read_lock`].
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessReadLock, InterProcessReadWriteLock};
+///
+/// let lock: InterProcessReadLock = InterProcessReadWriteLock::new(&client, "/cache/prices")?.read_lock();
+/// let (one, two) = (lock.lock().await?, lock.lock().await?);
+/// # drop((one, two));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct InterProcessReadLock {
+    path_lock: Arc<PathLock>,
+}
+
+lock_methods!(
+    InterProcessReadLock,
+    ReadGuard,
+    Kind::Shared,
+    r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?.read_lock()"#
+);
+
+/// The side of an [`InterProcessReadWriteLock`] that one writer has alone.
+///
+/// Returned by [`InterProcessReadWriteLock::write_lock`].
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessReadWriteLock, InterProcessWriteLock};
+///
+/// let lock: InterProcessWriteLock = InterProcessReadWriteLock::new(&client, "/cache/prices")?.write_lock();
+/// let writer = lock.lock().await?;
+/// assert!(lock.try_lock().await.is_err());
+/// # drop(writer);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct InterProcessWriteLock {
+    path_lock: Arc<PathLock>,
+}
+
+lock_methods!(
+    InterProcessWriteLock,
+    WriteGuard,
+    Kind::Exclusive,
+    r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?.write_lock()"#
+);
+
+impl LockGuard<Read> {
+    /// Turns the read lock into the write lock if no other reader can hold the lock, without waiting for
+    /// other contenders.
+    ///
+    /// Later readers queue behind it, and so do the writers that were waiting. It is a grant of its own, with
+    /// a greater [`FencingToken`](crate::FencingToken). Of two readers that upgrade at the same time neither
+    /// succeeds while both hold the lock: one has to release it. It costs 3 requests, and 1 more if another
+    /// contender waits.
+    ///
+    /// # Errors
+    /// [`ConversionError`] with the guard, which still holds the read lock unless it is lost:
+    /// - [`Contended`](ConversionError::Contended) if another reader may hold the lock.
+    /// - [`WouldDeadlock`](ConversionError::WouldDeadlock) if another guard shares the hold.
+    /// - [`Lost`](ConversionError::Lost) if the lock is lost, also because a node of the conversion could
+    ///   not be deleted ([`LostReason::NotConverted`]).
+    /// - See [`ConversionError`] for the others.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock is released. It waits for the servers' replies: with none in reach
+    /// until the session is over.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// use zookeeper_recipes::ConversionError;
+    ///
+    /// let guard = lock.read_lock().lock().await?;
+    /// match guard.try_upgrade().await {
+    ///     Ok(writer) => writer.release().await?, // after having written, with the writer's token
+    ///     Err(ConversionError::Contended { guard, .. }) => {
+    ///         // Release the read lock, and acquire the write lock: what was read may have changed by then.
+    ///         guard.release().await?;
+    ///         lock.write_lock().lock().await?.release().await?;
+    ///     }
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_upgrade(self) -> Result<WriteGuard, ConversionError<Self>> {
+        convert(self, Kind::Exclusive, convert::upgrade).await
+    }
+}
+
+impl LockGuard<Write> {
+    /// Returns a read guard of the same hold, for code that takes one.
+    ///
+    /// The lock stays a write lock until the last of the guards is dropped; to let other readers in,
+    /// [`downgrade`](Self::downgrade).
+    ///
+    /// # Errors
+    /// [`Lost`] if the lock is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// use zookeeper_recipes::ReadGuard;
+    ///
+    /// fn price(_under: &ReadGuard) -> i64 {
+    ///     42
+    /// }
+    ///
+    /// let writer = lock.write_lock().lock().await?;
+    /// assert_eq!(price(&writer.reenter_as_reader()?), 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reenter_as_reader(&self) -> Result<ReadGuard, Lost> {
+        self.share(Read)
+    }
+
+    /// Turns the write lock into a read lock in one transaction: other readers come in, and no writer in
+    /// between.
+    ///
+    /// The token of the read guard has the numbers of the writer's.
+    ///
+    /// # Errors
+    /// [`ConversionError`] with the guard, which still holds the write lock unless it is lost:
+    /// - [`WouldDeadlock`](ConversionError::WouldDeadlock) if another guard shares the hold.
+    /// - [`Lost`](ConversionError::Lost) if the lock is lost.
+    /// - See [`ConversionError`] for the others.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock is released. It waits for the server's reply: with none in reach
+    /// until the session is over.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let writer = lock.write_lock().lock().await?;
+    /// let token = writer.fencing_token();
+    /// // Write, then let the other readers in.
+    /// let reader = writer.downgrade().await?;
+    /// assert_eq!(reader.fencing_token().zxid(), token.zxid());
+    /// let other = lock.read_lock().try_lock().await?;
+    /// # drop((reader, other));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn downgrade(self) -> Result<ReadGuard, ConversionError<Self>> {
+        convert(self, Kind::Shared, convert::downgrade).await
+    }
+}
+
+/// Converts the hold of a guard that no other guard shares, where the session runs.
+async fn convert<M, N, W>(
+    guard: LockGuard<M>,
+    kind: Kind,
+    work: impl FnOnce(Hold) -> W,
+) -> Result<LockGuard<N>, ConversionError<LockGuard<M>>>
+where
+    M: Mode + Default,
+    N: Mode + Default,
+    W: Future<Output = Option<convert::ConversionOutcome>>,
+{
+    let path = guard.path().to_owned();
+    let hold = match guard.into_hold() {
+        Ok(hold) => hold,
+        Err(guard) => return Err(ConversionError::WouldDeadlock { guard, path }),
+    };
+    if hold.kind() == kind && hold.lost().is_none() {
+        // A read guard by `WriteGuard::reenter_as_reader`, the last of its hold.
+        return Ok(LockGuard::new(hold));
+    }
+    // If the client is closed, the task ends with it, and drops the hold, which is lost as well: the one that
+    // releases nothing is returned.
+    let without_release = hold.without_release();
+    match work(hold).await {
+        Some(Ok(hold)) => Ok(LockGuard::new(hold)),
+        Some(Err(error)) => Err(error.map(LockGuard::new)),
+        None => {
+            without_release.held().client_ended();
+            let reason = without_release.lost().unwrap_or(LostReason::Closed);
+            let source = Lost { path: path.into(), reason };
+            Err(ConversionError::Lost { guard: LockGuard::new(without_release), source })
+        }
+    }
+}
+
+crate::values::shown::debug_as_path!(InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock);

@@ -1,0 +1,928 @@
+//! The semaphore.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::blocking::block_on;
+use crate::builder::{RecipeBuilder, sealed};
+use crate::client::Client;
+use crate::engine::attempts::attempt;
+use crate::engine::grant::hold::Hold;
+use crate::engine::grant::observe::Call;
+use crate::engine::lock::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
+use crate::engine::lock::path_lock::{Ask, PathLock};
+use crate::engine::semaphore::limit;
+use crate::error::{AcquireError, BuildError, Error, Purpose, RequestFailure, TryLockError};
+use crate::locks::guard_set::{GuardSet, Shares};
+use crate::locks::guards::guard_methods;
+use crate::locks::lock::{acquire_methods, at_once, check_lease, had, look, until, until_had, within};
+use crate::protocol::node_name::Kind;
+use crate::protocol::permits::slot_of;
+use crate::session::core::Core;
+use crate::values::contender::Contender;
+use crate::values::path::NodePath;
+use crate::values::shown::{Quoted, debug_as_path};
+use crate::values::token::FencingToken;
+
+/// A counting semaphore across processes: at most so many permits are held at a time.
+///
+/// It is Curator's `InterProcessSemaphoreV2`, in Curator's layout: a contender queues in `<path>/locks`, and
+/// each permit is an ephemeral node in `<path>/leases`. Java processes that use Curator contend for the same
+/// permits. With a limit of 1 it is Curator's `InterProcessSemaphoreMutex`, and does not exclude holders of
+/// an [`InterProcessMutex`](crate::InterProcessMutex) on the same path: their nodes are in other directories.
+///
+/// - **All or none.** [`acquire_many`](Self::acquire_many) gets all of its permits at once, by one
+///   transaction, so contenders that each want several never wait for each other with a part of them in hand.
+/// - **In the order of arrival**, whatever they ask for, as in tokio: a large request at the head of the
+///   queue is served before smaller ones behind it. A permit that is returned wakes one waiter.
+/// - **Slots.** Each permit has a [slot](SemaphorePermit::slot) below the limit, which no other permit has at
+///   that time: worker ids, shards and connection numbers.
+/// - **A limit for everybody.** [`set_limit`](Self::set_limit) changes it while the semaphore is in use.
+///
+/// The value is a handle: it is cheap to clone, and does no I/O until it is used. Like every lock, a permit
+/// can be [lost](SemaphorePermit::lost) while it is held. A free permit costs 5 requests, 4 after
+/// three free grants in a row, and its release 1.
+///
+/// # The limit
+/// Each handle states a limit, and all have to state the same: a contender that finds a permit of another
+/// process under another limit ends with [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch), which
+/// says both. If the node `<path>/permits` (or that of
+/// [`shared_count`](RecipeBuilder::shared_count)) exists, it contains the limit for everybody,
+/// and what handles state does not count. Its four bytes are those of Curator's `SharedCount`, so a Java
+/// process attaches by `new InterProcessSemaphoreV2(client, path, new SharedCount(client, path + "/permits",
+/// n))`. Java processes that state their limit as a number do not look at it, and the names of their permits
+/// do not tell it: give them the right one. A number below 1 ends calls with
+/// [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit), where Curator's wait.
+///
+/// # Among Java processes
+/// Curator's `acquire(n)` takes its permits one by one and waits with some in hand. Two of them can wait for
+/// each other for ever, and then all behind them do too: use deadlines where Java processes acquire several
+/// at once.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::InterProcessSemaphore;
+///
+/// // Ten calls of the partner's API at a time, from all processes together.
+/// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+/// let permit = semaphore.acquire(Duration::from_secs(10)).await?;
+/// // The call.
+/// permit.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A worker id from 0 to 1023, unique among all processes while the permit is held:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::InterProcessSemaphore;
+///
+/// let permit = InterProcessSemaphore::new(&client, "/ids/workers", 1024)?.try_acquire().await?;
+/// let worker = permit.slot();
+/// assert!(worker < 1024);
+/// # permit.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "Semaphore")]
+#[doc(alias = "InterProcessSemaphoreV2")]
+#[doc(alias = "InterProcessSemaphoreMutex")]
+#[doc(alias = "RSemaphore")]
+#[doc(alias = "RPermitExpirableSemaphore")]
+#[derive(Clone)]
+pub struct InterProcessSemaphore {
+    path_lock: Arc<PathLock>,
+}
+
+impl InterProcessSemaphore {
+    /// Creates a handle of the semaphore at `path`, which states this `limit`, without any I/O.
+    ///
+    /// The limit is from 1 to 10,000: the permits' nodes are children of one directory, which other clients
+    /// have to be able to list. It has the other options of the handles that this client already has for the
+    /// path, or the defaults.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
+    ///   longer than 16 KiB with the namespace.
+    /// - [`BuildError::InvalidOption`] if the limit is zero or larger than 10,000.
+    /// - [`BuildError::LimitMismatch`] if this client has a handle or permit of this semaphore with another
+    ///   limit.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// assert!(InterProcessSemaphore::new(&client, "/partner/calls", 20).is_err());
+    /// assert!(InterProcessSemaphore::new(&client, "/others/calls", 0).is_err());
+    /// # drop(semaphore);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>, limit: u32) -> Result<Self, BuildError> {
+        Self::builder(client, path, limit).build()
+    }
+
+    /// Returns a builder of the semaphore at `path` with this `limit`, for other options than the
+    /// defaults.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Acl, InterProcessSemaphore, ParentNodes};
+    ///
+    /// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10)
+    ///     .max_znodes(16) // of the waiters of this process
+    ///     .shared_count("/partner/limit") // where the limit for everybody is stored
+    ///     .data("worker-7") // for people who look at the nodes
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directories stay
+    ///     .build()?;
+    /// # semaphore.acquire(Duration::from_secs(60)).await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(client: &Client, path: impl AsRef<str>, limit: u32) -> RecipeBuilder<Self> {
+        let mut builder = RecipeBuilder::new(client, path.as_ref());
+        builder.asked.permits = Some(limit);
+        builder
+    }
+}
+
+acquire_methods!(
+    InterProcessSemaphore,
+    SemaphorePermit,
+    Kind::Exclusive,
+    "one permit",
+    "semaphore",
+    r#"InterProcessSemaphore::new(&client, "/partner/calls", 10)?"#
+);
+
+impl InterProcessSemaphore {
+    /// Acquires `n` permits, all of them or none, waiting at most for `timeout`.
+    ///
+    /// They are granted at once, when `n` are free. Until then the call holds none, and the contenders behind
+    /// it wait. It costs one request more than [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit: at once, or if the limit has become
+    ///   smaller, when the call is the first in the queue.
+    /// - [`AcquireError::ZeroPermits`] if `n` is zero.
+    /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than ZooKeeper
+    ///   accepts, which starts at about 4,000 permits without [data](RecipeBuilder::data).
+    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired its permit
+    ///   under another limit, and [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node
+    ///   with the limit contains something else.
+    /// - See [`acquire`](Self::acquire) for the other variants.
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.acquire_many(3, Duration::from_secs(10)).await?;
+    /// assert_eq!(permit.num_permits(), 3);
+    /// assert_eq!(semaphore.available_permits().await?, 5);
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_many(
+        &self,
+        n: u32,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
+        let ask = Ask::new(Kind::Exclusive, within(self.client(), timeout), Location::caller());
+        self.clone().granted_many(n, ask)
+    }
+
+    /// Acquires `n` permits, all of them or none, waiting at most until `deadline`.
+    ///
+    /// # Errors
+    /// See [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn acquire_many_until(
+        &self,
+        n: u32,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
+        let ask = Ask::new(Kind::Exclusive, until(self.client(), deadline), Location::caller());
+        self.clone().granted_many(n, ask)
+    }
+
+    fn client(&self) -> &Core {
+        self.path_lock.client()
+    }
+
+    async fn granted(self, ask: Ask) -> Result<SemaphorePermit, AcquireError> {
+        self.granted_many(1, ask).await
+    }
+
+    /// Acquires permits, which their caller has then: they may be lost before that.
+    async fn granted_many(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, AcquireError> {
+        check_lease(&ask, self.path())?;
+        let call = Call::begin(&self.path_lock, &mut ask);
+        let attempt = |ask| attempt::acquire_permits(Arc::clone(&self.path_lock), n, ask);
+        let holds = until_had(ask, attempt, Vec::as_slice).await;
+        call.ended(&self.path_lock, holds, Vec::as_slice).map(SemaphorePermit::new)
+    }
+
+    async fn granted_at_once(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, TryLockError> {
+        let call = Call::begin(&self.path_lock, &mut ask);
+        let granted = had(attempt::acquire_permits(Arc::clone(&self.path_lock), n, ask).await, Vec::as_slice);
+        call.ended(&self.path_lock, granted, Vec::as_slice).map(SemaphorePermit::new)
+    }
+
+    /// Acquires `n` permits for no longer than `lease`, all of them or none, waiting at most for `wait`.
+    ///
+    /// The lease is counted from the grant. When it is over, the permits are [lost](SemaphorePermit::lost)
+    /// with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver) first, and returned then.
+    /// [`SemaphorePermit::set_lease`] sets another lease, and [`SemaphorePermit::lease_remaining`] says how
+    /// much is left.
+    ///
+    /// # Errors
+    /// - [`AcquireError::InvalidLease`] if `lease` is zero.
+    /// - See [`acquire_many`](Self::acquire_many) for the other variants.
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{InterProcessSemaphore, LostReason};
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let lease = Duration::from_millis(50);
+    /// let permit = semaphore.acquire_many_with_lease(2, Duration::from_secs(10), lease).await?;
+    /// assert_eq!(permit.lost().await.reason(), LostReason::LeaseOver);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_many_with_lease(
+        &self,
+        n: u32,
+        wait: Duration,
+        lease: Duration,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
+        let ask = Ask::new(Kind::Exclusive, within(self.client(), wait), Location::caller());
+        self.clone().granted_many(n, Ask { lease: Some(lease), ..ask })
+    }
+
+    /// Acquires one permit if one is free.
+    ///
+    /// It does not wait for a permit. If one is free, it queues behind contenders that are about to get
+    /// theirs, for as long as none of them takes more than 200 ms, so that of ten calls at once for ten free
+    /// permits all succeed. It waits for the servers up to the connect timeout.
+    ///
+    /// # Errors
+    /// - [`TryLockError::WouldBlock`] if no permit is free, or other contenders are ahead and stay there.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies within the connect
+    ///   timeout.
+    /// - See [`acquire`](Self::acquire) for the other errors in [`TryLockError::Acquire`].
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{InterProcessSemaphore, TryLockError};
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// match semaphore.try_acquire().await {
+    ///     Ok(permit) => permit.release().await?, // after the work
+    ///     Err(TryLockError::WouldBlock { contention, .. }) => println!("{contention}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "tryAcquire")]
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<SemaphorePermit, TryLockError>> + Send + 'static + use<> {
+        self.try_acquire_many(1)
+    }
+
+    /// Acquires `n` permits if as many are free, all of them or none.
+    ///
+    /// # Errors
+    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit.
+    /// - [`AcquireError::TooManyAtOnce`] if one request has no room for that many.
+    /// - See [`try_acquire`](Self::try_acquire) for the other variants.
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{InterProcessSemaphore, TryLockError};
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.try_acquire_many(6).await?;
+    /// let busy = semaphore.try_acquire_many(3).await.unwrap_err();
+    /// assert!(matches!(busy, TryLockError::WouldBlock { .. }));
+    /// # permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn try_acquire_many(
+        &self,
+        n: u32,
+    ) -> impl Future<Output = Result<SemaphorePermit, TryLockError>> + Send + 'static + use<> {
+        let ask = Ask::new(Kind::Exclusive, at_once(self.client()), Location::caller());
+        self.clone().granted_at_once(n, ask)
+    }
+
+    /// Acquires `n` permits like [`acquire_many`](Self::acquire_many), and blocks the thread meanwhile.
+    ///
+    /// # Errors
+    /// See [`acquire_many`](Self::acquire_many).
+    #[track_caller]
+    pub fn blocking_acquire_many(&self, n: u32, timeout: Duration) -> Result<SemaphorePermit, AcquireError> {
+        block_on(self.acquire_many(n, timeout))
+    }
+
+    /// Acquires one permit if one is free, like [`try_acquire`](Self::try_acquire), and blocks the thread
+    /// until the servers have answered.
+    ///
+    /// # Errors
+    /// See [`try_acquire`](Self::try_acquire).
+    #[track_caller]
+    pub fn blocking_try_acquire(&self) -> Result<SemaphorePermit, TryLockError> {
+        block_on(self.try_acquire())
+    }
+
+    /// Returns how many permits are free: the limit in force less the permits that are held, or zero.
+    ///
+    /// The number may have changed by the time that this returns. With contenders in the queue a free permit
+    /// is the first one's.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) and
+    ///   [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) as for
+    ///   [`acquire_many`](Self::acquire_many).
+    /// - See [`Error`] for the other kinds.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert_eq!(semaphore.available_permits().await?, 9);
+    /// # permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "availablePermits")]
+    pub async fn available_permits(&self) -> Result<u32, Error> {
+        self.look(|path_lock, semaphore| async move { limit::available(&path_lock, &semaphore).await }).await
+    }
+
+    /// Returns the limit in force: that of the node that stores it, or the one that this handle states if
+    /// there is no such node.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node contains something else.
+    /// - See [`Error`] for the other kinds.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn limit(&self) -> Result<u32, Error> {
+        self.look(|path_lock, semaphore| async move { limit::limit(&path_lock, &semaphore).await }).await
+    }
+
+    /// Sets the limit for all processes, from now on.
+    ///
+    /// It is stored in a persistent node, `<path>/permits` by default, and what handles state does not count
+    /// any more. The first in the queue hears of it at once. A limit below the number of permits that are
+    /// held revokes none: no further permit is granted until enough have been returned.
+    ///
+    /// Once this has returned no permit is granted beyond the new limit. While the node does not exist yet, a
+    /// permit that is being granted at this very moment may be granted under the limit that handles state.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if `n` is zero, or larger than 10,000.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or
+    ///   [`ErrorKind::Closed`](crate::ErrorKind::Closed): the limit may be set or not, and can be set again.
+    /// - See [`Error`] for the other kinds.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the limit may be set or not.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// semaphore.set_limit(20).await?;
+    /// assert_eq!(semaphore.limit().await?, 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "add_permits")]
+    #[doc(alias = "SharedCount")]
+    #[doc(alias = "trySetPermits")]
+    pub async fn set_limit(&self, n: u32) -> Result<(), Error> {
+        if !(1..=MAX_PERMITS).contains(&n) {
+            let why = RequestFailure::LimitOutOfRange { asked: n, largest: MAX_PERMITS };
+            return Err(Error::new(Purpose::Limit, self.path(), why));
+        }
+        let set = self.look(move |path_lock, semaphore| async move {
+            limit::set_limit(&path_lock, &semaphore, n).await
+        });
+        set.await
+    }
+
+    /// Returns the paths of the nodes of the permits that are held, of all processes, in the order in which
+    /// they were granted.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert_eq!(semaphore.participants().await?, permit.nodes());
+    /// # permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getParticipantNodes")]
+    pub async fn participants(&self) -> Result<Vec<NodePath>, Error> {
+        self.look(|path_lock, semaphore| async move { limit::participants(&path_lock, &semaphore).await })
+            .await
+    }
+
+    /// Returns the contenders that wait for permits, of all processes and in order.
+    ///
+    /// Each says who it is ([`Contender`]). It lists the queue and reads each node, at most 32 at a time; one
+    /// that is gone by then is left out. Who has permits is in [`holders`](Self::holders).
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert!(semaphore.queue().await?.is_empty()); // no other waits
+    /// # permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn queue(&self) -> Result<Vec<Contender>, Error> {
+        crate::locks::lock::queue(Arc::clone(&self.path_lock)).await
+    }
+
+    /// Returns how many contenders of all processes wait for permits.
+    ///
+    /// It is one list. Waiters of a process that have no node yet
+    /// ([`max_znodes`](RecipeBuilder::max_znodes)) are not counted.
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    #[doc(alias = "getQueueLength")]
+    pub async fn queue_len(&self) -> Result<usize, Error> {
+        crate::locks::lock::count(Arc::clone(&self.path_lock)).await
+    }
+
+    /// Returns who has the permits, of all processes: a [`Contender`] for each, in the order in which they
+    /// were granted.
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{ContenderKind, InterProcessSemaphore};
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// let permit = semaphore.try_acquire_many(2).await?;
+    /// for holder in semaphore.holders().await? {
+    ///     assert_eq!((holder.kind(), holder.is_mine()), (ContenderKind::Permit, true));
+    ///     println!("{holder}"); // web-3/4711/worker (permit, queued 12s ago, session ..
+    /// }
+    /// # permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn holders(&self) -> Result<Vec<Contender>, Error> {
+        crate::locks::lock::holders(Arc::clone(&self.path_lock)).await
+    }
+
+    /// Deletes the node of a contender: the permit of a holder, or the place of a waiter in the queue.
+    /// Returns `false` if the node did not exist any more.
+    ///
+    /// **The holder may still be at work**: the next in line may get the permit at once, and a holder of this
+    /// crate is told by its heartbeat, within a sixth of its session timeout, that its permit is lost, with
+    /// all permits of the same [`SemaphorePermit`]. A waiter is not let in: it queues again at the end, as
+    /// its client's retry policy says.
+    ///
+    /// # Errors
+    /// See [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node may or may not be deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 1)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// for holder in semaphore.holders().await? {
+    ///     assert!(semaphore.break_lock(&holder).await?);
+    /// }
+    /// let next = semaphore.try_acquire().await?;
+    /// # permit.lost().await;
+    /// # next.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn break_lock(&self, contender: &Contender) -> Result<bool, Error> {
+        crate::locks::lock::break_lock(Arc::clone(&self.path_lock), contender).await
+    }
+
+    /// Runs a question where the session runs.
+    async fn look<T, F>(
+        &self,
+        question: impl FnOnce(Arc<PathLock>, SemaphoreOptions) -> F + Send,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let path_lock = Arc::clone(&self.path_lock);
+        // Not expected: a semaphore's path lock has these options.
+        let Some(semaphore) = path_lock.options().semaphore.clone() else {
+            return Err(path_lock.error(Purpose::Look, path_lock.client().why_ended()));
+        };
+        look(path_lock, |path_lock| question(path_lock, semaphore)).await
+    }
+
+    /// Returns the path of the semaphore, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path_lock.path().user()
+    }
+}
+
+impl RecipeBuilder<InterProcessSemaphore> {
+    /// Sets the path of the node that stores the limit for everybody, if that is to be another than
+    /// `<path>/permits`.
+    ///
+    /// For the path of a Curator `SharedCount` that exists already, or one limit for several semaphores. The
+    /// path is below the client's [namespace](crate::ClientBuilder::namespace). It is not the semaphore's
+    /// own, and not in its directories `locks` and `leases`.
+    pub fn shared_count(mut self, path: impl Into<String>) -> Self {
+        self.asked.shared_count = Some(path.into());
+        self
+    }
+
+    /// Sets the maximum number of nodes that this client has in the queue; further waiters wait in memory, in
+    /// order.
+    ///
+    /// From 1 to 10,000, by default 64. Permits that are held do not count.
+    pub fn max_znodes(mut self, nodes: usize) -> Self {
+        self.asked.node_limit = Some(nodes);
+        self
+    }
+}
+
+impl sealed::Buildable for InterProcessSemaphore {
+    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+        Ok(Self { path_lock: builder.path_lock(Recipe::Semaphore)? })
+    }
+}
+
+impl sealed::HasData for InterProcessSemaphore {}
+
+/// One or several permits of an [`InterProcessSemaphore`], held until this is dropped or released.
+///
+/// Each is held by an ephemeral node at the servers ([`nodes`](Self::nodes)). Dropping the value returns its
+/// permits in the background; [`release`](Self::release) does the same and returns the outcome. It can be
+/// sent to other threads and tasks. **The loss of one permit is the loss of all** that are in one value: what
+/// its holder relied on was all of them. The others are returned too: at once if a lease is over, and after
+/// any other loss when the value is dropped, at the latest a session timeout after the last renewal.
+///
+/// It is the guard of its permits. What it proves, and what it does not, is what a
+/// [`LockGuard`](crate::LockGuard) proves.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::{InterProcessSemaphore, SemaphorePermit};
+///
+/// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+/// let permit: SemaphorePermit = semaphore.acquire_many(2, Duration::from_secs(10)).await?;
+/// permit.while_held(async { /* train on GPUs `permit.slots()` */ }).await?;
+/// permit.release().await?; // or drop it
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping the permit returns it at once: bind it to `_permit`, not to `_`"]
+#[clippy::has_significant_drop]
+#[doc(alias = "OwnedSemaphorePermit")]
+#[doc(alias = "Lease")]
+pub struct SemaphorePermit {
+    set: GuardSet,
+}
+
+impl SemaphorePermit {
+    fn new(holds: Vec<Hold>) -> Self {
+        Self { set: GuardSet::new(holds) }
+    }
+
+    fn shares(&self) -> Shares<'_> {
+        self.set.shares()
+    }
+
+    fn into_holds(self) -> Vec<Arc<Hold>> {
+        self.set.into_vec()
+    }
+
+    /// Returns the number of permits.
+    #[must_use]
+    pub fn num_permits(&self) -> u32 {
+        u32::try_from(self.shares().0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the lowest of the [slots](Self::slots).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/ids/workers", 1024)?;
+    /// let (one, two) = (semaphore.try_acquire().await?, semaphore.try_acquire().await?);
+    /// assert_eq!((one.slot(), two.slot()), (0, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.slots().first().copied().unwrap_or_default()
+    }
+
+    /// Returns the slots of the permits, in ascending order: a number of each permit, which no other permit
+    /// of this library has while this one is held.
+    ///
+    /// A slot is the smallest that is free at the grant, and below the limit under which it was granted. It
+    /// stays the same for as long as the permit is held. Permits of Java processes have none.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.try_acquire_many(3).await?;
+    /// assert_eq!(permit.slots(), [0, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn slots(&self) -> Vec<u32> {
+        let names = self.shares().0.iter().map(|hold| hold.node());
+        let mut slots: Vec<u32> = names.filter_map(|name| slot_of(&name)).map(|(slot, _)| slot).collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    /// Splits off `n` permits, those with the highest slots. Returns `None`, and changes nothing, if `n` is
+    /// zero or no permit would be left.
+    ///
+    /// Both values are independent of each other from then on.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let mut permit = semaphore.try_acquire_many(3).await?;
+    /// let one = permit.split(1).expect("three are more than one");
+    /// assert_eq!((permit.slots(), one.slots()), (vec![0, 1], vec![2]));
+    /// assert!(permit.split(2).is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn split(&mut self, n: u32) -> Option<Self> {
+        let n = usize::try_from(n).ok().filter(|n| (1..self.shares().0.len()).contains(n))?;
+        let mut holds = std::mem::replace(&mut self.set, GuardSet::of(Vec::new())).into_vec();
+        holds.sort_by_key(|hold| slot_of(&hold.node()).map(|(slot, _)| slot));
+        let split = holds.split_off(holds.len() - n);
+        self.set = GuardSet::of(holds);
+        Some(Self { set: GuardSet::of(split) })
+    }
+
+    /// Adds the permits of `other` to these.
+    ///
+    /// If a permit of either value is lost, all permits are lost.
+    ///
+    /// # Errors
+    /// `other`, unchanged, if it was acquired by another client or from another semaphore.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let mut permit = semaphore.try_acquire().await?;
+    /// let other = semaphore.try_acquire_many(2).await?;
+    /// assert!(permit.merge(other).is_ok());
+    /// assert_eq!(permit.num_permits(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn merge(&mut self, other: Self) -> Result<(), Self> {
+        match (self.shares().0.first(), other.shares().0.first()) {
+            (Some(ours), Some(theirs)) if Arc::ptr_eq(ours.path_lock(), theirs.path_lock()) => {}
+            _ => return Err(other),
+        }
+        let mut holds = std::mem::replace(&mut self.set, GuardSet::of(Vec::new())).into_vec();
+        holds.extend(other.into_holds());
+        self.set = GuardSet::of(holds);
+        Ok(())
+    }
+
+    /// Returns the fencing token of the grant, by which a resource can refuse former holders of a slot.
+    ///
+    /// Tokens rise in the order of the grants. Holders of different slots hold at the same time, so a
+    /// resource compares tokens for each [slot](Self::slots) by itself: a [`FenceGate`](crate::FenceGate) for
+    /// each worker id, shard or connection. All permits of one call have the same token. After a
+    /// [`merge`](Self::merge) this is the lowest: it never passes in the place of a later holder, but may be
+    /// refused for a slot that was granted by another call; keep such permits apart.
+    ///
+    /// Tokens compare with those of permits of this library only. Java processes have none: the `czxid` of a
+    /// lease of theirs is of another node than the token, that of the contender in the queue.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/ids/workers", 1024)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// let (worker, token) = (permit.slot(), permit.fencing_token());
+    /// permit.release().await?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert!(permit.slot() == worker && permit.fencing_token() > token);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        let tokens = self.shares().0.iter().map(|hold| hold.token());
+        let (zxid, counter) = tokens.min().unwrap_or_default();
+        FencingToken::from_parts(zxid, counter)
+    }
+
+    /// Returns the paths of the nodes of the permits, without the client's namespace.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert!(permit.nodes()[0].starts_with("/cluster/gpus/leases/"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "getNodeName")]
+    pub fn nodes(&self) -> Vec<NodePath> {
+        self.shares().0.iter().map(|hold| hold.node_path()).collect()
+    }
+
+    /// Returns the path of the semaphore, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.shares().0.first().map_or("", |hold| hold.directory().user())
+    }
+}
+
+guard_methods!(
+    SemaphorePermit,
+    "a permit",
+    "all permits",
+    r#"InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?.try_acquire().await?"#
+);
+
+impl fmt::Debug for SemaphorePermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the state: asking for it reads the clock, and may find a permit lost.
+        write!(f, "SemaphorePermit({}, slots {:?})", Quoted(self.path()), self.slots())
+    }
+}
+
+debug_as_path!(InterProcessSemaphore);

@@ -1,0 +1,475 @@
+//! An election: its participants queue as the contenders of a lock do, and the first of them leads.
+
+use std::fmt;
+use std::panic::Location;
+use std::slice;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::engine::attempts::room;
+use crate::engine::grant::hold::Hold;
+use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
+use crate::engine::node::held::Held;
+use crate::engine::who::contenders;
+use crate::error::{AcquireError, Error, Lost, LostReason, ReleaseError};
+use crate::locks::lock::{look, until_had};
+use crate::protocol::hold::LockState;
+use crate::protocol::node_name::Kind;
+use crate::session::contents::holds::HeldLock;
+use crate::session::core::Core;
+use crate::session::request::retry::clean_up_pause;
+use crate::session::threads::waker::{self, contain_panic};
+use crate::session::told::log;
+use crate::values::contender::Participant;
+use crate::values::path::NodePath;
+use crate::values::token::FencingToken;
+
+/// The state of a [`LeaderLatch`](crate::LeaderLatch) in its election.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{LeaderLatch, LeadershipState};
+///
+/// let latch = LeaderLatch::new(&client, "/scheduler/leader")?;
+/// let leadership = latch.leadership().await?;
+/// assert_eq!(latch.state(), LeadershipState::Leader(leadership.fencing_token()));
+/// latch.close().await?;
+/// assert_eq!(latch.state(), LeadershipState::Closed);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LeadershipState {
+    /// Another participant leads, or this one is about to join, or to join again.
+    #[default]
+    Follower,
+    /// It leads, in the term with this token.
+    Leader(FencingToken),
+    /// It leads, in the term with this token, and no server has confirmed the session lately: the leadership
+    /// may be lost soon. Begin nothing new.
+    Suspended(FencingToken),
+    /// It has left the election: it was closed, its client was closed, or the servers refuse a request that
+    /// it needs.
+    Closed,
+}
+
+impl fmt::Display for LeadershipState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Follower => f.write_str("follower"),
+            Self::Leader(token) => write!(f, "leader with the token {token}"),
+            Self::Suspended(token) => write!(f, "suspended leader with the token {token}"),
+            Self::Closed => f.write_str("closed"),
+        }
+    }
+}
+
+/// Returns the participants in the order in which they lead, at most `most` of them.
+pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Result<Vec<Participant>, Error> {
+    let work = Arc::clone(path_lock);
+    look(work, move |path_lock| async move { contenders::participants(&path_lock, most).await }).await
+}
+
+/// Waits until this participant leads. An error that a repetition may cure does not end the wait, which lasts
+/// until the caller leaves (docs/protocol.md#election).
+pub(crate) async fn until_leading(
+    path_lock: &Arc<PathLock>,
+    location: &'static Location<'static>,
+) -> Result<Hold, AcquireError> {
+    let mut failures = 0_u32;
+    loop {
+        let ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
+        let attempt = |ask| room::acquire(Arc::clone(path_lock), ask);
+        let error = match until_had(ask, attempt, slice::from_ref).await {
+            Ok(hold) => return Ok(hold),
+            Err(error) if !error.is_retryable() => return Err(error),
+            Err(error) => error,
+        };
+        log::warn!(path = path_lock.path().user(), %error, "a participant joins its election again");
+        let pause = clean_up_pause(failures);
+        failures = failures.saturating_add(1);
+        // `None` if the client has ended, which the next attempt says.
+        path_lock.client().run_while_polled(async move { tokio::time::sleep(pause).await }).await;
+    }
+}
+
+/// One term of a leader, shared with the work in it. It keeps neither the leadership nor the client and its
+/// session: the participant does.
+#[derive(Debug)]
+pub(crate) struct Term {
+    held: Arc<Held>,
+    path_lock: Weak<PathLock>,
+    /// The two numbers of its token.
+    token: (i64, u64),
+    /// How much work is under way in this term.
+    working: watch::Sender<usize>,
+}
+
+/// Work that is under way in a term, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct TermWork<'a>(&'a Term);
+
+impl Term {
+    fn new(hold: &Hold) -> Arc<Self> {
+        Arc::new(Self {
+            held: Arc::clone(hold.held()),
+            path_lock: Arc::downgrade(hold.path_lock()),
+            token: hold.token(),
+            working: watch::Sender::new(0),
+        })
+    }
+
+    /// Returns the token, which is greater than that of every earlier term.
+    pub(crate) fn token(&self) -> FencingToken {
+        let (zxid, counter) = self.token;
+        FencingToken::from_parts(zxid, counter)
+    }
+
+    /// Returns the hold of its node; its drop does not release anything. The error is the loss of the term.
+    pub(crate) fn hold(&self) -> Result<Hold, Lost> {
+        if let Some(lost) = self.lost() {
+            return Err(lost);
+        }
+        let kept = self.path_lock.upgrade().zip(self.held.session());
+        let (path_lock, session) = kept.ok_or_else(|| self.lost_by(LostReason::Closed))?;
+        Ok(Hold::for_use(path_lock, session, Arc::clone(&self.held), self.token))
+    }
+
+    /// Returns the path of its node.
+    pub(crate) fn node(&self) -> NodePath {
+        self.held.directory().user_child(&self.held.name())
+    }
+
+    /// Returns the loss, if the term has ended by the clock.
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        self.held.lost().map(|reason| self.lost_by(reason))
+    }
+
+    fn lost_by(&self, reason: LostReason) -> Lost {
+        Lost { path: self.held.lost_path(), reason }
+    }
+
+    /// Waits until the term ends. Keeps neither the session nor the client.
+    pub(crate) fn when_lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
+        let (path, lost) = (self.held.lost_path(), waker::contain(self.held.when_lost()));
+        async move { Lost { path, reason: lost.await } }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.held.directory().user()
+    }
+
+    /// Counts work until the result is dropped: the node of the term stays at least as long
+    /// (docs/protocol.md#leaders-work).
+    pub(crate) fn begin_work(&self) -> TermWork<'_> {
+        self.working.send_modify(|working| *working += 1);
+        TermWork(self)
+    }
+
+    /// Waits until no work is under way, but not longer than the session timeout: work that is not polled is
+    /// not dropped.
+    async fn until_idle(&self, session_timeout: Duration) {
+        let mut working = self.working.subscribe();
+        let idle = tokio::time::timeout(session_timeout, working.wait_for(|working| *working == 0));
+        if idle.await.is_err() {
+            log::warn!(path = self.path(), "a leader's work was not dropped within the session timeout");
+        }
+    }
+}
+
+impl Drop for TermWork<'_> {
+    fn drop(&mut self) {
+        self.0.working.send_modify(|working| *working = working.saturating_sub(1));
+    }
+}
+
+/// Where a candidate stands, for callers that wait for its terms.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Status {
+    #[default]
+    Follows,
+    Leads(Arc<Term>),
+    /// It has left the election, with the error that was the reason, if it was one. `released` is the result of
+    /// giving the leadership up; `None` until that is done.
+    Left {
+        why: Option<AcquireError>,
+        released: Option<Result<(), ReleaseError>>,
+    },
+}
+
+impl Status {
+    /// Returns its term; `None` if that has ended by the clock.
+    fn term(&self) -> Option<&Arc<Term>> {
+        match self {
+            Self::Leads(term) if term.lost().is_none() => Some(term),
+            _ => None,
+        }
+    }
+
+    fn state(&self) -> LeadershipState {
+        match self {
+            Self::Left { .. } => LeadershipState::Closed,
+            Self::Follows => LeadershipState::Follower,
+            Self::Leads(term) => match term.hold().map(|hold| hold.state()) {
+                Ok(LockState::Held) => LeadershipState::Leader(term.token()),
+                Ok(LockState::Suspended) => LeadershipState::Suspended(term.token()),
+                Ok(LockState::Lost(_)) | Err(_) => LeadershipState::Follower,
+            },
+        }
+    }
+}
+
+/// What the task of a candidate reports.
+#[derive(Debug, Default)]
+struct Reports {
+    status: watch::Sender<Status>,
+    /// The same for the user, with the changes in between.
+    state: watch::Sender<LeadershipState>,
+}
+
+impl Reports {
+    /// Returns a copy: asking a term whether it is lost may call foreign code
+    /// (docs/protocol.md#no-lock-across-await).
+    fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    fn set(&self, status: Status) {
+        self.status.send_replace(status);
+        self.publish();
+    }
+
+    /// Tells the state, if it has changed. Its receivers are polled by executors of the user's, whose wakers
+    /// may panic.
+    fn publish(&self) {
+        let state = self.status().state();
+        contain_panic(|| {
+            self.state.send_if_modified(|told| std::mem::replace(told, state) != state);
+        });
+    }
+}
+
+/// Takes part in an election, from [`join`] until it is dropped or [leaves](Self::leave).
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    /// Its drop ends the task too.
+    stop: watch::Sender<bool>,
+    reports: Arc<Reports>,
+}
+
+/// Joins an election: a task of the client takes part in it until the candidate is dropped.
+pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'static>) -> Candidate {
+    let (stop, stopped) = watch::channel(false);
+    let reports = Arc::<Reports>::default();
+    let left = LeftOnDrop { path_lock: Arc::clone(path_lock), reports: Arc::clone(&reports) };
+    let client = path_lock.client();
+    // Otherwise it has left at once, by the drop.
+    if !client.is_closed() && client.refuses(path_lock.path()).is_none() {
+        client.spawn(take_part(left, stopped, location));
+    }
+    Candidate { stop, reports }
+}
+
+impl Candidate {
+    /// Returns its term; `None` if it does not lead, by the clock.
+    pub(crate) fn term(&self) -> Option<Arc<Term>> {
+        self.reports.status().term().cloned()
+    }
+
+    pub(crate) fn state(&self) -> LeadershipState {
+        self.reports.status().state()
+    }
+
+    pub(crate) fn watch_state(&self) -> watch::Receiver<LeadershipState> {
+        self.reports.state.subscribe()
+    }
+
+    /// Waits until it leads. The error is `None` if it has left the election by its own decision.
+    pub(crate) async fn until_leading(&self) -> Result<Arc<Term>, Option<AcquireError>> {
+        let mut status = self.reports.status.subscribe();
+        loop {
+            let now = status.borrow_and_update().clone();
+            if let Some(term) = now.term() {
+                return Ok(Arc::clone(term));
+            }
+            if let Status::Left { why, .. } = now {
+                return Err(why);
+            }
+            // No error: this has the sender.
+            if waker::contain(status.changed()).await.is_err() {
+                return Err(None);
+            }
+        }
+    }
+
+    /// Leaves the election, and waits until the leadership is given up.
+    pub(crate) async fn leave(&self) -> Result<(), ReleaseError> {
+        self.stop.send_replace(true);
+        let mut status = self.reports.status.subscribe();
+        let is_done = |status: &Status| matches!(status, Status::Left { released: Some(_), .. });
+        match waker::contain(status.wait_for(is_done)).await.as_deref() {
+            Ok(Status::Left { released: Some(released), .. }) => released.clone(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reports that a candidate has left, however its task ends: it is dropped with the end of its client.
+#[derive(Debug)]
+struct LeftOnDrop {
+    path_lock: Arc<PathLock>,
+    reports: Arc<Reports>,
+}
+
+impl Drop for LeftOnDrop {
+    fn drop(&mut self) {
+        let (why, released) = match self.reports.status() {
+            Status::Left { why, released } => (why, released),
+            _ => (Some(self.path_lock.ended()), None),
+        };
+        self.reports.set(Status::Left { why, released: released.or(Some(Ok(()))) });
+    }
+}
+
+/// Takes part in an election until the candidate stops.
+async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: &'static Location<'static>) {
+    let LeftOnDrop { path_lock, reports } = &left;
+    // By its own decision, or because nothing can be acquired any more.
+    let leave = |released| Status::Left { why: path_lock.client().refuses(path_lock.path()), released };
+    loop {
+        let leading = tokio::select! {
+            biased;
+            () = stopped(&mut stop, path_lock.client()) => return reports.set(leave(None)),
+            leading = Box::pin(until_leading(path_lock, location)) => leading,
+        };
+        let hold = match leading {
+            Ok(hold) => hold,
+            Err(error) => {
+                log::error!(path = path_lock.path().user(), %error, "a participant has left its election");
+                return reports.set(Status::Left { why: Some(error), released: None });
+            }
+        };
+        hold.is_had();
+        let term = Term::new(&hold);
+        // Dropped before the hold, however this ends.
+        let given_up = GivesUp(Arc::clone(hold.held()));
+        reports.set(Status::Leads(Arc::clone(&term)));
+        let is_lost = tokio::select! {
+            biased;
+            () = stopped(&mut stop, path_lock.client()) => false,
+            () = until_lost(&hold, reports) => true,
+        };
+        if is_lost {
+            reports.set(Status::Follows);
+        } else {
+            drop(given_up);
+            reports.set(leave(None));
+        }
+        // Its node is before that of any next term (docs/protocol.md#leaders-work).
+        term.until_idle(hold.session().timeout()).await;
+        if !is_lost {
+            return reports.set(leave(Some(hold.release().await)));
+        }
+    }
+}
+
+/// Gives a hold up when it is dropped, unless it is lost. Work in a term waits for its loss, and a release is none:
+/// a task that ends in the middle would leave it running while another leads.
+struct GivesUp(Arc<Held>);
+
+impl Drop for GivesUp {
+    fn drop(&mut self) {
+        contain_panic(|| self.0.give_up());
+    }
+}
+
+/// Waits until the candidate is dropped or leaves, or its client is drained: a leadership does not end by
+/// itself, so a drain cannot wait for it (docs/protocol.md#drain).
+async fn stopped(stop: &mut watch::Receiver<bool>, client: &Core) {
+    tokio::select! {
+        // An error means that it was dropped.
+        _ = stop.wait_for(|stop| *stop) => {}
+        () = client.drained() => {}
+    }
+}
+
+/// Tells the changes of the state until the term is lost.
+async fn until_lost(hold: &Hold, reports: &Reports) {
+    let mut state = hold.state();
+    loop {
+        // This comes after the look, so that the reported state is no older.
+        reports.publish();
+        if matches!(state, LockState::Lost(_)) {
+            return;
+        }
+        state = hold.state_changed(state).await;
+    }
+}
+
+/// The methods that a latch and a selector share.
+///
+/// `$name`, `$make`, `$joins` and `$participants` are for the example.
+macro_rules! election_methods {
+    ($recipe:ident, $name:literal, $make:literal, $joins:literal, $participants:literal) => {
+        impl $recipe {
+            /// Returns the participant that leads or is about to, of all processes; `None` if there is none.
+            ///
+            /// It asks the servers. The leader may have changed by the time that this returns, and one whose
+            /// session is expiring is still shown.
+            ///
+            /// # Errors
+            /// See [`Error`](crate::Error).
+            ///
+            /// # Cancel safety
+            /// It only reads.
+            #[doc(alias = "getLeader")]
+            pub async fn leader(&self) -> Result<Option<crate::Participant>, crate::Error> {
+                Ok($crate::recipes::election::participants(&self.path_lock, 1).await?.into_iter().next())
+            }
+
+            /// Returns the participants of all processes, the leader first and the others in the order in
+            /// which they will lead.
+            ///
+            /// # Errors
+            /// See [`Error`](crate::Error).
+            ///
+            /// # Cancel safety
+            /// It only reads.
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
+            #[doc = concat!("# ", $joins)]
+            #[doc = concat!("let participants = ", $participants, ";")]
+            /// assert!(participants[0].id() == "web-3" && participants[0].is_leader());
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[doc(alias = "getParticipants")]
+            pub async fn participants(&self) -> Result<Vec<crate::Participant>, crate::Error> {
+                $crate::recipes::election::participants(&self.path_lock, usize::MAX).await
+            }
+
+            /// Returns the path of the election, as it was given.
+            #[must_use]
+            pub fn path(&self) -> &str {
+                self.path_lock.path().user()
+            }
+        }
+
+        $crate::values::shown::debug_as_path!($recipe);
+    };
+}
+
+pub(crate) use election_methods;

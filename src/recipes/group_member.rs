@@ -1,0 +1,278 @@
+//! The members of a group.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::engine::data::group::{Group, Known};
+use crate::error::{BuildError, PersistentNodeError};
+use crate::recipes::persistent_node::{PersistentNode, PersistentNodeState};
+use crate::state_watch::StateWatch;
+use crate::values::path::{InvalidPath, LockPath};
+use crate::values::shown::Quoted;
+
+/// A member of a group of processes, which knows the others.
+///
+/// It is Curator's class of that name, in Curator's layout, and Java processes can be members of the same group:
+/// each has a [`PersistentNode`] below the group's path, whose name is its id and whose data are its own. An id
+/// belongs to one member; of two processes with the same one, the second waits in
+/// [`Conflict`](PersistentNodeState::Conflict).
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::GroupMember;
+///
+/// let member = GroupMember::new(&client, "/services/web", "web-1", "10.0.0.7:80")?;
+/// member.wait_for_initial_create(Duration::from_secs(5)).await?;
+/// for (id, address) in member.members().await? {
+///     println!("{id} at {}", String::from_utf8_lossy(&address));
+/// }
+/// # assert_eq!(member.members().await?.keys().collect::<Vec<_>>(), ["web-1"]);
+/// member.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "membership")]
+#[must_use = "dropping it leaves the group: bind it to `_member`, not to `_`"]
+pub struct GroupMember {
+    node: PersistentNode,
+    group: Group,
+    id: String,
+}
+
+impl GroupMember {
+    /// Joins the group at `path` in the background, with this id and these data.
+    ///
+    /// The id is the name of the node. [`LockPath::segment`](crate::LockPath::segment) makes one of any text, and
+    /// [`LockPath::key`](crate::LockPath::key) the text again.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or the id as the name of a node.
+    /// - [`BuildError::InvalidOption`] if the data are longer than 1,000,000 bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::GroupMember;
+    ///
+    /// let member = GroupMember::new(&client, "/services/web", "web-1", "10.0.0.7:80")?;
+    /// assert_eq!((member.path(), member.id()), ("/services/web", "web-1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(
+        client: &Client,
+        path: impl AsRef<str>,
+        id: impl AsRef<str>,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<Self, BuildError> {
+        let (path, id) = (path.as_ref(), id.as_ref());
+        let directory = LockPath::parse(client.core.namespace(), path)?;
+        let member = format!("{path}/{id}");
+        if id.is_empty() || id.contains('/') {
+            let reason =
+                "the id of a member is one name, without `/`; `LockPath::segment` makes one of any text";
+            return Err(InvalidPath::new(&member, reason).into());
+        }
+        let node = PersistentNode::new(client, &member, data)?;
+        let group = Group { client: Arc::clone(&client.core), directory };
+        Ok(Self { node, group, id: id.to_owned() })
+    }
+
+    /// Waits until this member has joined for the first time.
+    ///
+    /// # Errors
+    /// See [`PersistentNode::wait_for_initial_create`].
+    ///
+    /// # Cancel safety
+    /// It only waits.
+    pub async fn wait_for_initial_create(&self, timeout: Duration) -> Result<(), PersistentNodeError> {
+        self.node.wait_for_initial_create(timeout).await
+    }
+
+    /// Sets the data of this member, and waits until its node has them.
+    ///
+    /// # Errors
+    /// See [`PersistentNode::set_data`].
+    ///
+    /// # Cancel safety
+    /// The data are set in any case, from the first poll.
+    #[doc(alias = "setThisData")]
+    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), PersistentNodeError> {
+        self.node.set_data(data).await
+    }
+
+    /// Returns the members, as the connected server knows them: the data of each, by its id.
+    ///
+    /// This one is among them once it has joined. One whose ACL does not let this client read it is left out, with
+    /// a warning in the log. It costs a list, and a read for each member.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered; see
+    /// [`PersistentNodeError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::GroupMember;
+    ///
+    /// let member = GroupMember::new(&client, "/services/web", "web-1", "10.0.0.7:80")?;
+    /// member.wait_for_initial_create(Duration::from_secs(5)).await?;
+    /// assert_eq!(member.members().await?["web-1"], b"10.0.0.7:80");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getCurrentMembers")]
+    pub async fn members(&self) -> Result<BTreeMap<String, Vec<u8>>, PersistentNodeError> {
+        Ok(self.group.members().await?.by_name)
+    }
+
+    /// Returns a watch of the members, to wait for changes.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::GroupMember;
+    ///
+    /// let first = GroupMember::new(&client, "/services/web", "web-1", "10.0.0.7:80")?;
+    /// first.wait_for_initial_create(Duration::from_secs(5)).await?;
+    /// let mut watch = first.watch();
+    /// assert_eq!(watch.changed().await?.len(), 1); // at once
+    ///
+    /// let second = GroupMember::new(&client, "/services/web", "web-2", "10.0.0.8:80")?;
+    /// assert_eq!(watch.changed().await?.len(), 2);
+    /// second.close().await?;
+    /// assert_eq!(watch.changed().await?.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn watch(&self) -> GroupWatch {
+        GroupWatch { group: self.group.clone(), known: None }
+    }
+
+    /// Returns where the node of this member is.
+    #[must_use]
+    pub fn state(&self) -> PersistentNodeState {
+        self.node.state()
+    }
+
+    /// Returns a watch of the [`state`](Self::state), to wait for changes. It does not keep the node.
+    #[must_use]
+    pub fn watch_state(&self) -> StateWatch<PersistentNodeState> {
+        self.node.watch_state()
+    }
+
+    /// Returns the path of the group, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.group.directory.user()
+    }
+
+    /// Returns the id of this member, as it was given.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Leaves the group, and waits until a server has confirmed it.
+    ///
+    /// A drop does the same in the background.
+    ///
+    /// # Errors
+    /// See [`PersistentNode::close`].
+    ///
+    /// # Cancel safety
+    /// The member leaves in any case, from the moment of the call.
+    pub fn close(self) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static + use<> {
+        self.node.close()
+    }
+}
+
+impl fmt::Debug for GroupMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, id) = (Quoted(self.path()), Quoted(&self.id));
+        write!(f, "GroupMember({path}, {id}, {:?})", self.state())
+    }
+}
+
+/// A watch of a group's members; [`GroupMember::watch`] returns it.
+///
+/// It has no task and costs nothing while [`changed`](Self::changed) is not awaited. It keeps the client, and
+/// outlives the member.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let member = zookeeper_recipes::GroupMember::new(&client, "/services/web", "web-1", "")?;
+/// # member.wait_for_initial_create(std::time::Duration::from_secs(5)).await?;
+/// let mut watch = member.watch();
+/// let log = tokio::spawn(async move {
+///     while let Ok(members) = watch.changed().await {
+///         println!("{:?}", members.keys());
+///     }
+/// });
+/// client.close().await?; // ends the loop
+/// log.await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct GroupWatch {
+    group: Group,
+    /// The caller's last state; `None` before the first call.
+    known: Option<Known>,
+}
+
+impl GroupWatch {
+    /// Waits until a member has come or gone since the last call, and returns the members; the first call
+    /// returns them at once.
+    ///
+    /// Nothing is lost between two calls: changes in between end the next call at once. A member that has
+    /// left and come back, as after the end of its session, is a change. New data of a member are not a
+    /// change, but are returned with the next one. The watch goes on over the sessions of the client.
+    ///
+    /// A call costs two lists, and a read for each member, and a `sync` if
+    /// the members were last returned in an earlier session.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered for as long as the retry
+    /// policy allows: call it again. See [`PersistentNodeError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the next call returns the result that this one would have returned.
+    pub async fn changed(&mut self) -> Result<BTreeMap<String, Vec<u8>>, PersistentNodeError> {
+        let members = self.group.changed(self.known).await?;
+        self.known = Some(members.known);
+        Ok(members.by_name)
+    }
+}
+
+impl fmt::Debug for GroupWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GroupWatch({})", Quoted(self.group.directory.user()))
+    }
+}

@@ -1,0 +1,304 @@
+//! The leader selector.
+
+use std::panic::Location;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::builder::{RecipeBuilder, sealed};
+use crate::client::Client;
+use crate::engine::lock::lock_options::Recipe;
+use crate::engine::lock::path_lock::PathLock;
+use crate::engine::node::held::Held;
+use crate::error::{AcquireError, BuildError};
+use crate::locks::guard::LockGuard;
+use crate::recipes::election::{self, election_methods};
+use crate::session::told::log;
+use crate::values::token::FencingToken;
+
+/// An election whose leader runs one thing: [`lead`](Self::lead).
+///
+/// One participant of all processes leads at a time, for one *term* after the other. Each term has a
+/// fencing token, greater than that of every earlier term.
+///
+/// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same election:
+/// the leader holds an [`InterProcessMutex`](crate::InterProcessMutex) at the path of the election, by a node
+/// with the participant's id as data. Kazoo's `Election` (Python) is the same with that
+/// [dialect](RecipeBuilder::dialect). A [`LeaderLatch`](crate::LeaderLatch) needs another path.
+///
+/// The value is a handle, and cheap to clone. It does nothing until [`lead`](Self::lead) is called.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::LeaderSelector;
+///
+/// let selector = LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?;
+/// let sent = selector
+///     .lead(|token| async move {
+///         // No other process is here. Pass `token` to the database with each write.
+///         println!("leads with the token {token}");
+///         42
+///     })
+///     .await?;
+/// # assert_eq!(sent, 42);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// For as long as the process runs, in a task that a shutdown ends:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # async fn shutdown() {}
+/// # async fn schedule(_term: zookeeper_recipes::FencingToken) { std::future::pending().await }
+/// use zookeeper_recipes::LeaderSelector;
+///
+/// let selector = LeaderSelector::new(&client, "/scheduler/leader")?;
+/// tokio::select! {
+///     ended = selector.lead(schedule) => ended?,
+///     () = shutdown() => {} // drops the work, then gives the leadership up
+/// }
+/// client.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[doc(alias = "leader election")]
+#[doc(alias = "Election")]
+pub struct LeaderSelector {
+    path_lock: Arc<PathLock>,
+    terms: Arc<Terms>,
+}
+
+/// What calls of [`LeaderSelector::lead`] hold, of all clones of one selector.
+#[derive(Debug, Default)]
+struct Terms(Mutex<Vec<Weak<Held>>>);
+
+impl Terms {
+    /// Adds a term, and forgets ended ones.
+    fn begin(&self, guard: &LockGuard) {
+        let mut terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        terms.retain(|held| held.strong_count() > 0);
+        terms.push(Arc::downgrade(guard.hold().held()));
+    }
+
+    /// Returns the terms that are not over, by the clock.
+    fn current(&self) -> Vec<Arc<Held>> {
+        let mut terms: Vec<Arc<Held>> = {
+            let terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            terms.iter().filter_map(Weak::upgrade).collect()
+        };
+        // Outside of the mutex: it may call foreign code (docs/protocol.md#no-lock-across-await).
+        terms.retain(|held| held.is_held() && !held.is_lost_or_released());
+        terms
+    }
+}
+
+impl LeaderSelector {
+    /// Creates a participant of the election at `path`, without any I/O.
+    ///
+    /// # Errors
+    /// See [`RecipeBuilder::build`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::LeaderSelector;
+    ///
+    /// let selector = LeaderSelector::new(&client, "/scheduler/leader")?;
+    /// assert_eq!(selector.path(), "/scheduler/leader");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// Returns a builder of a participant of the election at `path`.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acl, Dialect, LeaderSelector, ParentNodes};
+    ///
+    /// let selector = LeaderSelector::builder(&client, "/scheduler/leader")
+    ///     .id("web-3")
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directory stays when no participant is left
+    ///     .dialect(Dialect::Curator)
+    ///     .build()?;
+    /// # selector.lead(async |_| ()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> RecipeBuilder<Self> {
+        RecipeBuilder::new(client, path.as_ref())
+    }
+
+    /// Waits until this participant leads, runs `work`, gives the leadership back, and returns the output.
+    ///
+    /// If the term ends before the work does, because it was lost or
+    /// [interrupted](Self::interrupt_leadership), the work is dropped, the participant queues again, and
+    /// `work` is called for its next term. So the work is begun again from the start; and if it ends after
+    /// the leadership was lost, its output is dropped and it is begun again too.
+    ///
+    /// The work is dropped when the last renewal of the session is two thirds of the session timeout old,
+    /// before another participant leads. A process that was paused for longer goes on where it was: pass the
+    /// token to whatever the work writes to ([`FenceGate`](crate::FenceGate)).
+    ///
+    /// While no server answers, it goes on waiting. To be a participant again after the work has ended, call
+    /// it again, in a loop: others lead in between.
+    ///
+    /// # Errors
+    /// [`AcquireError`] if the servers refuse a request of this participant, or the client is closed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the work is dropped, and then the participant leaves: its node at the
+    /// servers is deleted in the background, and [`Client::flush`](crate::Client::flush) waits for that. Do
+    /// not keep the future without polling it: a participant that is not polled may be the leader.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{FenceGate, LeaderSelector};
+    ///
+    /// let store = FenceGate::new(); // in the database
+    /// let selector = LeaderSelector::new(&client, "/scheduler/leader")?;
+    /// selector.lead(async |token| store.admit(token)).await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "takeLeadership")]
+    #[doc(alias = "autoRequeue")]
+    #[doc(alias = "requeue")]
+    #[track_caller]
+    pub fn lead<T, F, W>(&self, mut work: W) -> impl Future<Output = Result<T, AcquireError>> + use<T, F, W>
+    where
+        F: Future<Output = T>,
+        W: FnMut(FencingToken) -> F,
+    {
+        let location = Location::caller();
+        let (path_lock, terms) = (Arc::clone(&self.path_lock), Arc::clone(&self.terms));
+        async move {
+            loop {
+                // Declared first, so dropped last: the work relies on it.
+                let guard = LockGuard::new(election::until_leading(&path_lock, location).await?);
+                terms.begin(&guard);
+                let output = guard.while_held(work(guard.fencing_token())).await;
+                // The lock is released in any case. A failed release is logged, and does not concern the
+                // work.
+                let released = guard.release().await;
+                match output {
+                    Ok(output) => return Ok(output),
+                    Err(lost) => {
+                        log::info!(path = lost.path(), %lost, ?released, "a leader's work was dropped");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the term in which this participant leads, if it does: its work is dropped, and it queues again,
+    /// behind the others. Returns `true` if it led.
+    ///
+    /// Of this selector and its clones. It does not wait for the end.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::LeaderSelector;
+    ///
+    /// let selector = LeaderSelector::new(&client, "/scheduler/leader")?;
+    /// let mut tokens = Vec::new();
+    /// selector
+    ///     .lead(|token| {
+    ///         tokens.push(token);
+    ///         let is_first = tokens.len() == 1;
+    ///         let selector = selector.clone();
+    ///         async move {
+    ///             if is_first {
+    ///                 assert!(selector.interrupt_leadership());
+    ///                 std::future::pending::<()>().await;
+    ///             }
+    ///         }
+    ///     })
+    ///     .await?;
+    /// assert!(tokens[1] > tokens[0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "interruptLeadership")]
+    pub fn interrupt_leadership(&self) -> bool {
+        let terms = self.terms.current();
+        terms.iter().for_each(Held::give_up);
+        !terms.is_empty()
+    }
+
+    /// Returns `true` if this participant leads, by the clock: the work of a call of [`lead`](Self::lead), of
+    /// this selector or a clone, is under way.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let selector = zookeeper_recipes::LeaderSelector::new(&client, "/scheduler/leader")?;
+    /// assert!(selector.lead(async |_| selector.has_leadership()).await?);
+    /// assert!(!selector.has_leadership());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "hasLeadership")]
+    pub fn has_leadership(&self) -> bool {
+        !self.terms.current().is_empty()
+    }
+}
+
+election_methods!(
+    LeaderSelector,
+    "selector",
+    r#"LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?"#,
+    "",
+    "selector.lead(async |_| selector.participants().await).await??"
+);
+
+impl RecipeBuilder<LeaderSelector> {
+    /// Sets the id by which the others know this participant: its address, say.
+    ///
+    /// It is the data of its node, at most 1,000,000 bytes. By default, and if it is empty, as in Curator, it
+    /// is that of a lock's node.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.asked.data = Some(id.into()).filter(|id| !id.is_empty()).map(|id| id.into_bytes().into());
+        self
+    }
+}
+
+impl sealed::Buildable for LeaderSelector {
+    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+        Ok(Self { path_lock: builder.path_lock(Recipe::Mutex)?, terms: Arc::default() })
+    }
+}
+
+impl sealed::HasDialect for LeaderSelector {}

@@ -1,0 +1,11 @@
+//! What is made of locks and nodes: elections, jobs that run once, counters, persistent nodes, groups.
+//! Nothing else in the library uses them. They never decide who gets a lock: they hold locks as users do, and
+//! have their own decisions in `protocol`.
+
+pub(crate) mod atomic_long;
+pub(crate) mod election;
+pub(crate) mod group_member;
+pub(crate) mod leader_latch;
+pub(crate) mod leader_selector;
+pub(crate) mod once;
+pub(crate) mod persistent_node;

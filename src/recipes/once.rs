@@ -1,0 +1,443 @@
+//! Jobs that run once per occasion.
+
+use std::error::Error;
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::engine::data::once::{Recorded, Records};
+use crate::engine::grant::hold::Hold;
+use crate::engine::while_held::read::ReadNode;
+use crate::error::{BuildError, OnceError, TransactionError};
+use crate::locks::guard::LockGuard;
+use crate::locks::mutex::InterProcessMutex;
+use crate::locks::transaction::{Transaction, get_data};
+use crate::protocol::once;
+use crate::session::told::log;
+use crate::values::path::LockPath;
+use crate::values::shown::Quoted;
+use crate::values::token::FencingToken;
+
+/// How many records are kept, by default and at most.
+const DEFAULT_KEEP: usize = 100;
+const MAX_KEEP: usize = 1_000;
+
+/// A job that runs once per occasion: of all processes that ask for it, one runs it.
+///
+/// `path` names the job, and the job runs once for each `occasion`: a day, an hour, the number of an invoice
+/// run. All processes must compute the same name. No clock decides anything else: neither when a run has
+/// ended, nor how long its lock lasts. A process whose clock is late asks for the same occasion later, and
+/// finds the record. Nothing is sent before [`run`](Self::run).
+///
+/// # What is promised
+/// - **Recorded at most once.** The record is committed in one transaction with a check of the lock's node.
+/// - **Run until it is recorded.** If a run fails, panics, loses the lock or dies with its process, the next
+///   call runs the job, and so does a call that waits.
+/// - **Never two at once, while the lock is held.** The lock lasts as long as the job, without a timeout to
+///   choose: it goes with the session of its process. When it is lost, the job is dropped, before another
+///   process runs it.
+///
+/// A run that was dropped or died **has done a part of its work**, and a process that was paused may go on with
+/// it for a moment ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)). So a job either can be
+/// repeated, or passes its [token](OnceRun::fencing_token) to the resource that it writes to, or commits its
+/// writes to ZooKeeper [with the record](OnceRun::record_with), where they take effect exactly once.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # async fn send_report() -> std::io::Result<u32> { Ok(3) }
+/// use zookeeper_recipes::{OnceJob, OnceOutcome};
+///
+/// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
+/// match report.run(|_| async { send_report().await }).await? {
+///     OnceOutcome::Ran(mails) => println!("{mails} sent"),
+///     OnceOutcome::AlreadyRun { by, .. } => println!("sent by {by}"),
+/// }
+///
+/// // For the second time.
+/// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
+/// let outcome = report.run(|_| async { send_report().await }).await?;
+/// assert!(matches!(outcome, OnceOutcome::AlreadyRun { .. }));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Layout
+/// The lock is a mutex at `<path>/lock`, and the record of an occasion the persistent node
+/// `<path>/done/<occasion>`, with one line: who ran it, and the token of the run. The occasion is any text;
+/// characters that are not allowed in a path are [escaped](crate::LockPath::segment).
+#[derive(Clone)]
+#[doc(alias = "cron")]
+#[doc(alias = "scheduler")]
+#[doc(alias = "ShedLock")]
+#[doc(alias = "idempotency")]
+#[must_use = "it does nothing until `run` is called"]
+pub struct OnceJob {
+    client: Client,
+    path: String,
+    occasion: String,
+    keep: usize,
+    wait: Option<Duration>,
+}
+
+/// The outcome of a call.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::SystemTime;
+/// use zookeeper_recipes::{OnceJob, OnceOutcome};
+///
+/// let nightly = OnceJob::new(&client, "/jobs/nightly", "2026-11-22");
+/// let rows = nightly.clone().run(|_| async { Ok::<_, String>(42) }).await?;
+/// assert_eq!(rows, OnceOutcome::Ran(42));
+/// if let OnceOutcome::AlreadyRun { by, at, .. } = nightly.run(|_| async { Ok::<_, String>(42) }).await? {
+///     println!("by {by} at {:?}", SystemTime::UNIX_EPOCH + at);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnceOutcome<T> {
+    /// This call ran the job, and it is recorded. Contains the job's result.
+    Ran(T),
+    /// The job is recorded for this occasion already. Also if this call ran it, but lost the lock before that was
+    /// recorded, and another process ran and recorded it meanwhile: the result of this run is dropped.
+    #[non_exhaustive]
+    AlreadyRun {
+        /// Who ran the job: `host/pid/name`, as in the [identity](crate::Identity) of a lock's holder.
+        by: String,
+        /// When it was recorded: the time since the beginning of 1970 (UTC) by the clock of the servers.
+        at: Duration,
+    },
+}
+
+impl<T> OnceOutcome<T> {
+    /// The outcome of a call that has found this record.
+    fn already_run(record: &ReadNode) -> Self {
+        let at = Duration::from_millis(record.ctime.try_into().unwrap_or(0));
+        Self::AlreadyRun { by: once::by(&record.data), at }
+    }
+}
+
+impl OnceJob {
+    /// Creates a job, to be run for an occasion. Nothing is checked before [`run`](Self::run).
+    ///
+    /// `path` names the job; the occasion is any text.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::OnceJob;
+    ///
+    /// let hourly = OnceJob::new(&client, "/jobs/refresh", "2026-11-22T14").keep(48);
+    /// hourly.wait(Duration::from_secs(60)).run(|_| async { Ok::<_, std::io::Error>(()) }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>, occasion: impl AsRef<str>) -> Self {
+        Self {
+            client: client.clone(),
+            path: path.as_ref().to_owned(),
+            occasion: occasion.as_ref().to_owned(),
+            keep: DEFAULT_KEEP,
+            wait: None,
+        }
+    }
+
+    /// Sets how many records are kept at least: those of the last occasions that were recorded. From 1 to
+    /// 1,000, by default 100.
+    ///
+    /// A run that has added a record deletes the oldest, once there is a quarter more than that. The job runs
+    /// again for an occasion whose record was deleted: keep as many as could still be asked for.
+    pub fn keep(mut self, records: usize) -> Self {
+        self.keep = records;
+        self
+    }
+
+    /// Sets how long to wait at most while another process has the lock, and most likely runs the job; by
+    /// default until it is done.
+    ///
+    /// When the time has passed, [`run`](Self::run) returns [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) in
+    /// [`OnceError::Acquire`]. The time of the job is not counted. With zero, it does not wait for others.
+    pub fn wait(mut self, timeout: Duration) -> Self {
+        self.wait = Some(timeout);
+        self
+    }
+
+    /// Runs the job, unless it is recorded for the occasion, and records it.
+    ///
+    /// If another process has the lock, this waits for it, and then finds the record, or runs the job. The job
+    /// is dropped when the lock is lost. The record is committed before this returns [`OnceOutcome::Ran`],
+    /// even if a reply is lost.
+    ///
+    /// An occasion that is recorded costs one request.
+    ///
+    /// # Panics
+    /// A panic of the job goes through: the lock is released, and nothing is recorded.
+    ///
+    /// # Errors
+    /// - [`OnceError::Failed`] with the job's error.
+    /// - [`OnceError::Lost`] if the lock was lost, and the job dropped.
+    /// - [`OnceError::Acquire`] if the [wait](Self::wait) was over.
+    /// - See [`OnceError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the job is dropped, and the lock is released in the background. Nothing is
+    /// recorded, unless the job was done and the record was being written: then it is recorded or not.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{OnceJob, OnceOutcome};
+    ///
+    /// let nightly = OnceJob::new(&client, "/jobs/nightly", "2026-11-22");
+    /// let outcome = nightly.run(|run| async move {
+    ///     println!("{} with token {}", run.occasion(), run.fencing_token());
+    ///     Ok::<_, std::io::Error>(42)
+    /// });
+    /// assert_eq!(outcome.await?, OnceOutcome::Ran(42));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<T, E, F>(self, job: impl FnOnce(OnceRun) -> F) -> Result<OnceOutcome<T>, OnceError>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (mutex, records) = self.parts()?;
+        if let Some(found) = records.find().await? {
+            return Ok(OnceOutcome::already_run(&found));
+        }
+        let guard = match self.enter(&mutex, &records).await? {
+            Ok(guard) => guard,
+            Err(found) => return Ok(OnceOutcome::already_run(&found)),
+        };
+        let writes = Writes::default();
+        let run = OnceRun {
+            occasion: self.occasion.as_str().into(),
+            token: guard.fencing_token(),
+            hold: guard.hold().without_release(),
+            writes: writes.clone(),
+        };
+        let output = match guard.while_held(job(run)).await?.map_err(Into::into) {
+            Ok(output) => output,
+            Err(error) => {
+                release(guard).await;
+                let (path, occasion) = (self.path, self.occasion);
+                return Err(OnceError::Failed { path, occasion, source: error.into() });
+            }
+        };
+        let recorded = self.record(&records, &guard, &writes).await;
+        if matches!(recorded, Recorded::Ours) {
+            records.prune(guard.hold(), self.keep).await;
+        }
+        let token = guard.hold().token();
+        release(guard).await;
+        let (error, is_unknown) = match recorded {
+            Recorded::Ours => return Ok(OnceOutcome::Ran(output)),
+            Recorded::Another(found) => return Ok(OnceOutcome::already_run(&found)),
+            Recorded::No(error) => (error, false),
+            // Under the next grant the outcome is certain: the node that the write depends on is gone.
+            Recorded::InDoubt(error) => match self.enter(&mutex, &records).await {
+                Ok(Err(found)) if once::is_of(&found.data, token) => return Ok(OnceOutcome::Ran(output)),
+                Ok(Err(found)) => return Ok(OnceOutcome::already_run(&found)),
+                Ok(Ok(guard)) => {
+                    release(guard).await;
+                    (error, false)
+                }
+                Err(_) => (error, true),
+            },
+        };
+        let (path, occasion, source) = (self.path, self.occasion, Box::new(error));
+        Err(match is_unknown {
+            true => OnceError::Unknown { path, occasion, source },
+            false => OnceError::NotRecorded { path, occasion, source },
+        })
+    }
+
+    /// Returns the lock and the records.
+    fn parts(&self) -> Result<(InterProcessMutex, Records), BuildError> {
+        if !(1..=MAX_KEEP).contains(&self.keep) {
+            let (path, option) = (self.path.clone(), "keep");
+            return Err(BuildError::InvalidOption { path, option, reason: "it is between 1 and 1,000" });
+        }
+        let namespace = self.client.core.namespace();
+        // Names the path as it was given, if it is that which is wrong.
+        LockPath::parse(namespace, &self.path)?;
+        let directory = LockPath::parse(namespace, &format!("{}/done", self.path))?;
+        let occasion = LockPath::segment(&self.occasion);
+        let record = LockPath::parse(namespace, &format!("{}/done/{occasion}", self.path))?;
+        let mutex = InterProcessMutex::new(&self.client, format!("{}/lock", self.path))?;
+        Ok((mutex, Records { client: Arc::clone(&self.client.core), directory, record }))
+    }
+
+    /// Acquires the lock, and returns its guard unless the job is recorded by then; otherwise the record.
+    async fn enter(
+        &self,
+        mutex: &InterProcessMutex,
+        records: &Records,
+    ) -> Result<Result<LockGuard, ReadNode>, OnceError> {
+        let guard = match self.wait {
+            Some(timeout) => mutex.acquire(timeout).await?,
+            None => mutex.lock().await?,
+        };
+        let Some(found) = records.find_under(guard.hold()).await? else { return Ok(Ok(guard)) };
+        release(guard).await;
+        Ok(Err(found))
+    }
+
+    async fn record(&self, records: &Records, guard: &LockGuard, writes: &Writes) -> Recorded {
+        let writes = mem::take(&mut *writes.lock());
+        let transaction = writes.into_iter().fold(guard.transaction(), |all, more| more(all));
+        match transaction.checked() {
+            Ok((_, operations)) => {
+                let token = guard.hold().token();
+                let data = once::record(self.client.core.process().who(), token);
+                records.write(guard.hold(), operations, data, token).await
+            }
+            Err(error) => Recorded::No(error),
+        }
+    }
+}
+
+/// Releases the lock. The record does not depend on the outcome.
+async fn release(guard: LockGuard) {
+    if let Err(error) = guard.release().await {
+        log::debug!(%error, "the lock of a job was lost before its release");
+    }
+}
+
+/// A function that adds writes to the transaction of the record.
+type AddWrites = Box<dyn for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Send>;
+
+/// The writes that are committed with the record.
+#[derive(Clone, Default)]
+struct Writes(Arc<Mutex<Vec<AddWrites>>>);
+
+impl Writes {
+    fn lock(&self) -> MutexGuard<'_, Vec<AddWrites>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One run of a job, which holds the lock; [`OnceJob::run`] passes it to the job.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{OnceJob, OnceRun};
+///
+/// async fn report(run: OnceRun) -> std::io::Result<()> {
+///     println!("the report of {}, with token {}", run.occasion(), run.fencing_token());
+///     Ok(())
+/// }
+/// OnceJob::new(&client, "/jobs/report", "2026-11-22").run(report).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct OnceRun {
+    occasion: Arc<str>,
+    token: FencingToken,
+    hold: Hold,
+    writes: Writes,
+}
+
+impl OnceRun {
+    /// Returns the occasion.
+    #[must_use]
+    pub fn occasion(&self) -> &str {
+        &self.occasion
+    }
+
+    /// Returns the fencing token of the run, by which a resource can refuse late writes of an earlier one.
+    ///
+    /// See [`LockGuard::fencing_token`].
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Reads a node, with the version of its data for a write that is based on them. `None` if there is no such
+    /// node.
+    ///
+    /// See [`LockGuard::get_data`].
+    ///
+    /// # Errors
+    /// [`TransactionError::Lost`] if the lock is lost; see [`TransactionError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
+        get_data(&[&self.hold], path.as_ref()).await
+    }
+
+    /// Has writes to ZooKeeper committed in the transaction of the record: they take effect if, and only if,
+    /// this run is recorded, and so once.
+    ///
+    /// The closure adds them once the job has returned `Ok`. If the servers refuse one, the job is not recorded
+    /// either, and [`OnceError::NotRecorded`] says which.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # server.create("/accounts/7", b"100")?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{OnceJob, OnceRun};
+    ///
+    /// type BoxError = Box<dyn std::error::Error + Send + Sync>;
+    ///
+    /// async fn pay_interest(run: OnceRun) -> Result<(), BoxError> {
+    ///     let (balance, version) = run.get_data("/accounts/7").await?.ok_or("there is no such account")?;
+    ///     let paid = String::from_utf8(balance)?.parse::<u64>()? + 1;
+    ///     run.record_with(move |writes| writes.set_data("/accounts/7", paid.to_string(), version));
+    ///     Ok(())
+    /// }
+    /// for _ in 0..2 {
+    ///     OnceJob::new(&client, "/jobs/interest", "2026-11-22").run(pay_interest).await?;
+    /// }
+    /// # assert_eq!(server.node("/accounts/7").unwrap().data, b"101");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn record_with(
+        &self,
+        writes: impl for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Send + 'static,
+    ) {
+        self.writes.lock().push(Box::new(writes));
+    }
+}
+
+impl fmt::Debug for OnceRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let writes = self.writes.lock().len();
+        let (occasion, token) = (Quoted(&self.occasion), self.token);
+        write!(f, "OnceRun {{ occasion: {occasion}, token: {token}, writes: {writes} }}")
+    }
+}
+
+impl fmt::Debug for OnceJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OnceJob({}, {})", Quoted(&self.path), Quoted(&self.occasion))
+    }
+}

@@ -1,0 +1,359 @@
+//! An ephemeral node that comes back.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{oneshot, watch};
+use uuid::Uuid;
+
+use crate::builder::{RecipeBuilder, sealed};
+use crate::client::Client;
+use crate::engine::data::persistent_node::{self, ManagedNode, PathTurn, Wanted};
+use crate::error::{BuildError, Cause, PersistentNodeError};
+pub use crate::protocol::persistent_node::PersistentNodeState;
+use crate::session::core::Core;
+use crate::session::threads::waker;
+use crate::state_watch::StateWatch;
+use crate::values::options::MAX_DATA_BYTES;
+use crate::values::path::LockPath;
+use crate::values::shown::Quoted;
+
+/// An ephemeral node that is re-created after the end of its session, or a deletion by hand. A service
+/// registers itself with it.
+///
+/// It is Curator's class of that name, with ephemeral nodes. It is created in the background as soon as there
+/// is a session, and again in each next session, with the data that were [set](Self::set_data) last. The client
+/// watches it in the background.
+///
+/// # Whose node it is
+/// The node counts only if the session that owns it is this client's. A node of an earlier session of this client,
+/// of this handle or another, is waited for until the servers expire that session. Any other node at the path is left alone, with its data:
+/// the state is [`Conflict`](PersistentNodeState::Conflict), and when that node goes, this client creates its
+/// own. A second `PersistentNode` of this client at one path is in `Conflict`, too, until the first is closed or
+/// dropped.
+///
+/// A process that was killed and starts again is in `Conflict` with its own former session until the servers expire
+/// that, up to a session timeout (30 s by default). With [`protected`](RecipeBuilder::protected) it
+/// is registered at once, while the former node still exists.
+///
+/// Unlike a guard it proves nothing: for a moment after its end another may use the name. See
+/// [`InterProcessMutex`](crate::InterProcessMutex) for that.
+///
+/// # Its end
+/// [`close`](Self::close) deletes the node and waits for that; a drop deletes it in the background. Both keep off
+/// a node that is not this session's.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::PersistentNode;
+///
+/// let node = PersistentNode::new(&client, "/services/web/web-1", "10.0.0.7:80")?;
+/// node.wait_for_initial_create(Duration::from_secs(5)).await?;
+/// # assert_eq!(server.node("/services/web/web-1").unwrap().data, b"10.0.0.7:80");
+/// node.set_data("10.0.0.7:8080").await?;
+/// # assert_eq!(server.node("/services/web/web-1").unwrap().data, b"10.0.0.7:8080");
+/// node.close().await?;
+/// # assert!(!server.exists("/services/web/web-1"));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "PersistentEphemeralNode")]
+#[doc(alias = "service discovery")]
+#[must_use = "dropping it deletes the node: bind it to `_node`, not to `_`"]
+pub struct PersistentNode {
+    node: Arc<ManagedNode>,
+    client: Arc<Core>,
+    /// Its drop has the node deleted.
+    wanted: watch::Sender<Wanted>,
+    closed: oneshot::Receiver<Result<(), PersistentNodeError>>,
+}
+
+impl PersistentNode {
+    /// Creates the node at `path` in the background, with these data.
+    ///
+    /// # Errors
+    /// [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, and [`BuildError::InvalidOption`] if the
+    /// data are longer than 1,000,000 bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::PersistentNode;
+    ///
+    /// let node = PersistentNode::new(&client, "/services/web/web-1", "10.0.0.7:80")?;
+    /// assert_eq!(node.path(), "/services/web/web-1");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>, data: impl Into<Vec<u8>>) -> Result<Self, BuildError> {
+        Self::builder(client, path, data).build()
+    }
+
+    /// Returns a builder of the node at `path`, for other options than the defaults.
+    ///
+    /// The client needs READ and WRITE on the node by its ACL, and DELETE on its directory.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Acl, ParentNodes, PersistentNode};
+    ///
+    /// let builder = PersistentNode::builder(&client, "/services/web/web-1", "10.0.0.7:80");
+    /// let node = builder.protected().acl([Acl::open()]).parents(ParentNodes::Persistent).build()?;
+    /// node.wait_for_initial_create(Duration::from_secs(5)).await?;
+    /// assert!(node.path().starts_with("/services/web/_c_") && node.path().ends_with("-web-1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(client: &Client, path: impl AsRef<str>, data: impl Into<Vec<u8>>) -> RecipeBuilder<Self> {
+        let mut builder = RecipeBuilder::new(client, path.as_ref());
+        builder.asked.data = Some(data.into().into());
+        builder
+    }
+
+    /// Waits until the node was created for the first time.
+    ///
+    /// # Errors
+    /// - [`PersistentNodeError::TimedOut`] if `timeout` has passed. It says whether another node is at the
+    ///   path, and the creation goes on.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
+    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) at once, if the servers refuse it.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) or
+    ///   [`ErrorKind::AuthFailed`](crate::ErrorKind::AuthFailed) if the client is closed.
+    ///
+    /// # Cancel safety
+    /// It only waits.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::PersistentNode;
+    ///
+    /// let node = PersistentNode::new(&client, "/services/web/web-1", "10.0.0.7:80")?;
+    /// node.wait_for_initial_create(Duration::from_secs(5)).await?;
+    /// # assert!(server.exists(node.path()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "waitForInitialCreate")]
+    pub async fn wait_for_initial_create(&self, timeout: Duration) -> Result<(), PersistentNodeError> {
+        let (node, started) = (Arc::clone(&self.node), Instant::now());
+        // This runs where the timers are.
+        let waited = self.client.run_while_polled(async move {
+            tokio::time::timeout(timeout, persistent_node::until_written(&node, 1)).await
+        });
+        match waited.await {
+            Some(Ok(written)) => written,
+            Some(Err(_)) => Err(self.timed_out(started.elapsed())),
+            None => Err(self.node.ended()),
+        }
+    }
+
+    fn timed_out(&self, waited: Duration) -> PersistentNodeError {
+        let source = self.node.trouble().map(|trouble| Arc::new(trouble) as Cause);
+        let conflict = self.state() == PersistentNodeState::Conflict;
+        PersistentNodeError::TimedOut { path: self.path().to_owned(), waited, conflict, source }
+    }
+
+    /// Sets the data, and waits until the node has them.
+    ///
+    /// If the node is not there at the moment, it is created with the new data. Of two calls at once the later one
+    /// counts, for both. This overwrites data that another process has written to the node; data that it
+    /// writes later stay until the next call.
+    ///
+    /// # Errors
+    /// - [`PersistentNodeError::DataTooLarge`] if they are longer than 1,000,000 bytes. Nothing is changed.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
+    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse the node. It is asked for
+    ///   again from time to time, with the new data.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) or
+    ///   [`ErrorKind::AuthFailed`](crate::ErrorKind::AuthFailed) if the client is closed.
+    ///
+    /// # Cancel safety
+    /// The data are set in any case, from the first poll. To wait less, wrap it in [`tokio::time::timeout`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::PersistentNode;
+    ///
+    /// let node = PersistentNode::new(&client, "/services/web/web-1", "starting")?;
+    /// node.set_data("ready").await?;
+    /// # assert_eq!(server.node(node.path()).unwrap().data, b"ready");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "setData")]
+    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), PersistentNodeError> {
+        let data: Vec<u8> = data.into();
+        if data.len() > MAX_DATA_BYTES {
+            let (path, bytes) = (self.path().to_owned(), data.len());
+            return Err(PersistentNodeError::DataTooLarge { path, bytes });
+        }
+        let mut generation = 0;
+        self.wanted.send_modify(|wanted| {
+            generation = wanted.generation + 1;
+            *wanted = Wanted { data: data.into(), generation };
+        });
+        waker::contain(persistent_node::until_written(&self.node, generation)).await
+    }
+
+    /// Returns where the node is.
+    #[must_use]
+    pub fn state(&self) -> PersistentNodeState {
+        *self.node.state.borrow()
+    }
+
+    /// Returns a watch of the [`state`](Self::state), to wait for changes.
+    ///
+    /// It does not keep the node.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{PersistentNode, PersistentNodeState};
+    ///
+    /// let node = PersistentNode::new(&client, "/services/web/web-1", "10.0.0.7:80")?;
+    /// let mut states = node.watch_state();
+    /// states.wait_for(|state| *state == PersistentNodeState::Present).await.ok_or("closed")?;
+    /// # assert!(server.exists(node.path()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "getListenable")]
+    pub fn watch_state(&self) -> StateWatch<PersistentNodeState> {
+        StateWatch::new(self.node.state.subscribe(), |state| *state == PersistentNodeState::Closed)
+    }
+
+    /// Returns the path of the node, without the client's namespace: of a
+    /// [protected](RecipeBuilder::protected) one, with its id.
+    #[must_use]
+    #[doc(alias = "getActualPath")]
+    pub fn path(&self) -> &str {
+        self.node.path.user()
+    }
+
+    /// Deletes the node, and waits until a server has confirmed that it is gone.
+    ///
+    /// With no server in reach it waits until the client gives the session up.
+    ///
+    /// # Errors
+    /// - [`PersistentNodeError::NotConfirmed`] if no server has confirmed it: the session ended before the answer, or
+    ///   the node is one of an earlier session of this client. It goes when the servers expire that session.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
+    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse to delete it: it stays
+    ///   until the session ends.
+    ///
+    /// # Cancel safety
+    /// The node is deleted in any case, from the moment of the call.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::PersistentNode;
+    ///
+    /// let node = PersistentNode::new(&client, "/services/web/web-1", "10.0.0.7:80")?;
+    /// node.close().await?;
+    /// # assert!(!server.exists("/services/web/web-1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close(self) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static + use<> {
+        let Self { node, client, wanted, closed } = self;
+        drop(wanted);
+        async move {
+            // An error means that the client has ended, and the task with it.
+            let mut result = waker::contain(closed).await.unwrap_or_else(|_| Err(node.not_confirmed()));
+            if matches!(result, Err(PersistentNodeError::NotConfirmed { .. }))
+                && client.is_closed()
+                && client.end_is_confirmed().await
+            {
+                // The node is gone with the session.
+                result = Ok(());
+            }
+            // The client is kept until here: the drop of its last handle would close the session before the
+            // answer.
+            drop(client);
+            result
+        }
+    }
+}
+
+impl fmt::Debug for PersistentNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PersistentNode({}, {:?})", Quoted(self.path()), self.state())
+    }
+}
+
+impl RecipeBuilder<PersistentNode> {
+    /// Puts Curator's `_c_`, an id and `-` before the node's name, so that no other process has the same; by
+    /// default the name is as given.
+    ///
+    /// The id is that of this node for its life. There is no conflict then, and several processes may register
+    /// under one name.
+    #[doc(alias = "useProtection")]
+    pub fn protected(mut self) -> Self {
+        self.protected = true;
+        self
+    }
+}
+
+impl sealed::Buildable for PersistentNode {
+    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+        let RecipeBuilder { client: handle, path: given, asked, protected, .. } = builder;
+        let client = Arc::clone(&handle.core);
+        let mut path = LockPath::parse(client.namespace(), &given)?;
+        let invalid = |option, reason| BuildError::InvalidOption { path: given.clone(), option, reason };
+        let data = asked.data.unwrap_or_default();
+        if data.len() > MAX_DATA_BYTES {
+            return Err(invalid("data", "it has at most 1,000,000 bytes"));
+        }
+        let acl = asked.acl.unwrap_or_else(|| Arc::clone(client.acl()));
+        if acl.is_empty() {
+            return Err(invalid("acl", "it grants no permission"));
+        }
+        if let Some((directory, name)) = given.rsplit_once('/').filter(|_| protected) {
+            path = LockPath::parse(client.namespace(), &format!("{directory}/_c_{}-{name}", Uuid::new_v4()))?;
+        }
+        let node = ManagedNode::new(&client, path, acl, asked.parents.unwrap_or_default());
+        let (wanted, orders) = watch::channel(Wanted { data, generation: 1 });
+        let (told, closed) = oneshot::channel();
+        if client.is_closed() {
+            node.close_with(&client);
+            // Nothing was created. An error is impossible: the receiver is here.
+            drop(told.send(Ok(())));
+        } else {
+            let turn = PathTurn::at(handle.nodes(), &node.path);
+            client.spawn(persistent_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told));
+        }
+        Ok(Self { node, client, wanted, closed })
+    }
+}

@@ -1,0 +1,281 @@
+//! The locks that are held in one session. Heartbeats check their nodes. The locks are notified when the
+//! session's lease expires, when a lease that their caller has set ends, and when the session ends.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::protocol::hold::{Care, HoldEvent};
+use crate::protocol::moment::Moment;
+use crate::values::path::LockPath;
+
+/// A lock that is held, or was, as its session sees it.
+pub(crate) trait HeldLock: fmt::Debug + Send + Sync {
+    /// Returns the number of the attempt that was granted the lock, which is unique in the session.
+    fn number(&self) -> u64;
+
+    fn directory(&self) -> &LockPath;
+
+    /// Returns the name of its node.
+    fn node(&self) -> Arc<str>;
+
+    /// Returns whether a heartbeat may check the node with this name.
+    fn is_held_by(&self, node: &str) -> bool;
+
+    /// Returns the work of the session for the lock in its current state.
+    fn care(&self) -> Care;
+
+    /// Handles an event. Calls wakers of other executors, so no mutex of the session is held by the caller.
+    fn on(self: Arc<Self>, event: HoldEvent);
+}
+
+/// A node by which a lock is held.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldNode {
+    pub(crate) lock: Arc<dyn HeldLock>,
+    pub(crate) name: Arc<str>,
+    /// Its server path.
+    pub(crate) path: String,
+}
+
+impl HeldNode {
+    fn new(lock: &Arc<dyn HeldLock>) -> Self {
+        let name = lock.node();
+        Self { path: lock.directory().child(&name), lock: Arc::clone(lock), name }
+    }
+
+    /// Returns whether the lock is still held by this node, and no conversion of it is under way.
+    pub(crate) fn is_held(&self) -> bool {
+        self.lock.is_held_by(&self.name)
+    }
+}
+
+/// The locks of one session, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Holds(Mutex<Registered>);
+
+#[derive(Debug, Default)]
+struct Registered {
+    /// Locks that are held, or lost with a node that the session or a conversion has. Heartbeats and the
+    /// clock go over these only, so that other lost locks do not make them slower.
+    active: HashMap<u64, Active>,
+    /// The ends of the leases that callers have set for active locks, with the numbers of the locks.
+    lease_ends: BTreeSet<(Moment, u64)>,
+    /// Lost locks whose nodes are kept until this moment.
+    kept: HashMap<u64, (Moment, Arc<dyn HeldLock>)>,
+}
+
+#[derive(Debug)]
+struct Active {
+    lock: Arc<dyn HeldLock>,
+    /// When the lease that the caller has set ends.
+    lease_end: Option<Moment>,
+}
+
+impl Registered {
+    fn activate(&mut self, number: u64, lock: &Arc<dyn HeldLock>, lease_end: Option<Moment>) {
+        self.deactivate(number);
+        self.active.insert(number, Active { lock: Arc::clone(lock), lease_end });
+        self.lease_ends.extend(lease_end.map(|end| (end, number)));
+    }
+
+    fn deactivate(&mut self, number: u64) {
+        if let Some(end) = self.active.remove(&number).and_then(|active| active.lease_end) {
+            self.lease_ends.remove(&(end, number));
+        }
+    }
+
+    fn locks(&self) -> impl Iterator<Item = &Arc<dyn HeldLock>> {
+        self.active.values().map(|active| &active.lock)
+    }
+}
+
+/// The effect of a registration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Updated {
+    /// It is the first lock that is held.
+    pub(crate) is_first: bool,
+    /// When the lease that its caller has set ends.
+    pub(crate) lease_end: Option<Moment>,
+}
+
+impl Holds {
+    fn lock(&self) -> MutexGuard<'_, Registered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a lock by its current state, or forgets it. Called after each change of that state.
+    pub(crate) fn update(&self, lock: &Arc<dyn HeldLock>) -> Updated {
+        let number = lock.number();
+        let mut state = self.lock();
+        let none = state.active.is_empty();
+        let mut new_end = None;
+        // Read under the mutex: if two threads have changed it, the later one sees both changes.
+        match lock.care() {
+            Care::Watch { lease_end } => {
+                state.kept.remove(&number);
+                state.activate(number, lock, lease_end);
+                new_end = lease_end;
+            }
+            Care::Keep { until } => {
+                state.deactivate(number);
+                state.kept.insert(number, (until, Arc::clone(lock)));
+            }
+            Care::Nothing => {
+                state.kept.remove(&number);
+                state.deactivate(number);
+            }
+        }
+        Updated { is_first: none && !state.active.is_empty(), lease_end: new_end }
+    }
+
+    /// Returns the locks whose leases, as their callers have set them, are over.
+    pub(crate) fn lease_over(&self, now: Moment) -> Vec<Arc<dyn HeldLock>> {
+        let state = self.lock();
+        let over = state.lease_ends.iter().take_while(|(end, _)| *end <= now);
+        over.filter_map(|(_, number)| state.active.get(number))
+            .map(|active| Arc::clone(&active.lock))
+            .collect()
+    }
+
+    /// Returns when the next lease that a caller has set ends; `None` if there is none.
+    pub(crate) fn next_lease_end(&self) -> Option<Moment> {
+        self.lock().lease_ends.first().map(|(end, _)| *end)
+    }
+
+    /// Returns whether there are locks that are held, or lost with a node that the session or a conversion has.
+    pub(crate) fn any(&self) -> bool {
+        !self.lock().active.is_empty()
+    }
+
+    /// Returns the held locks.
+    pub(crate) fn active(&self) -> Vec<Arc<dyn HeldLock>> {
+        self.lock().locks().map(Arc::clone).collect()
+    }
+
+    /// Returns the nodes of the held locks.
+    pub(crate) fn nodes(&self) -> Vec<HeldNode> {
+        self.lock().locks().map(HeldNode::new).collect()
+    }
+
+    /// Returns the nodes of all locks, including those of lost locks that are kept.
+    pub(crate) fn all(&self) -> Vec<HeldNode> {
+        let state = self.lock();
+        let kept = state.kept.values().map(|(_, lock)| lock);
+        state.locks().chain(kept).map(HeldNode::new).collect()
+    }
+
+    /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next one.
+    pub(crate) fn overdue(&self, now: Moment) -> (Vec<Arc<dyn HeldLock>>, Option<Duration>) {
+        let (mut over, mut next) = (Vec::new(), None::<Duration>);
+        for (until, lock) in self.lock().kept.values() {
+            match until.since(now) {
+                Duration::ZERO => over.push(Arc::clone(lock)),
+                left => next = Some(next.map_or(left, |next| next.min(left))),
+            }
+        }
+        (over, next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Lock {
+        number: u64,
+        directory: LockPath,
+        care: Mutex<Care>,
+    }
+
+    impl HeldLock for Lock {
+        fn number(&self) -> u64 {
+            self.number
+        }
+
+        fn directory(&self) -> &LockPath {
+            &self.directory
+        }
+
+        fn node(&self) -> Arc<str> {
+            "node".into()
+        }
+
+        fn is_held_by(&self, node: &str) -> bool {
+            node == "node" && matches!(self.care(), Care::Watch { .. })
+        }
+
+        fn care(&self) -> Care {
+            *self.care.lock().unwrap()
+        }
+
+        fn on(self: Arc<Self>, _event: HoldEvent) {}
+    }
+
+    const AT: fn(u64) -> Moment = |seconds| Moment::at(Duration::from_secs(seconds));
+
+    #[test]
+    fn the_nodes_of_lost_locks_are_kept_until_their_time() {
+        let holds = Holds::default();
+        let update = |number, care| {
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let lock: Arc<dyn HeldLock> = Arc::new(Lock { number, directory, care: Mutex::new(care) });
+            holds.update(&lock);
+        };
+        let overdue = |now| {
+            let (over, next) = holds.overdue(AT(now));
+            (over.iter().map(|lock| lock.number()).collect::<Vec<_>>(), next)
+        };
+        assert!(!holds.any());
+        update(1, Care::Watch { lease_end: None });
+        assert!(holds.any());
+        assert_eq!(overdue(20), (vec![], None));
+        update(2, Care::Keep { until: AT(30) });
+        update(3, Care::Keep { until: AT(60) });
+        assert_eq!(holds.nodes().iter().map(|node| &*node.path).collect::<Vec<_>>(), ["/lock/node"]);
+        assert_eq!(holds.all().len(), 3);
+        assert_eq!(overdue(20), (vec![], Some(Duration::from_secs(10))));
+        assert_eq!(overdue(30), (vec![2], Some(Duration::from_secs(30))));
+        let held = |nodes: Vec<HeldNode>| nodes.iter().filter(|node| node.is_held()).count();
+        assert_eq!((held(holds.nodes()), held(holds.all())), (1, 1), "two are lost");
+    }
+
+    #[test]
+    fn the_ends_of_leases_are_those_of_the_locks_that_are_held_now() {
+        let holds = Holds::default();
+        let update = |number, care| {
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let lock: Arc<dyn HeldLock> = Arc::new(Lock { number, directory, care: Mutex::new(care) });
+            holds.update(&lock)
+        };
+        let until = |end: Option<u64>| Care::Watch { lease_end: end.map(AT) };
+        let over = |now| {
+            let mut over: Vec<_> = holds.lease_over(AT(now)).iter().map(|lock| lock.number()).collect();
+            over.sort_unstable();
+            over
+        };
+        assert_eq!(holds.next_lease_end(), None);
+        assert!(update(1, until(None)).is_first);
+        assert_eq!(holds.next_lease_end(), None);
+        for (number, end) in [(2, 30), (3, 20), (4, 20), (5, 40)] {
+            let updated = update(number, until(Some(end)));
+            assert_eq!((updated.is_first, updated.lease_end), (false, Some(AT(end))));
+        }
+        assert_eq!((holds.next_lease_end(), over(19), over(20)), (Some(AT(20)), vec![], vec![3, 4]));
+        // Later, none, lost with a node that is kept, released: no earlier end is left of any.
+        assert_eq!(update(3, until(Some(50))).lease_end, Some(AT(50)));
+        assert_eq!((holds.next_lease_end(), over(30)), (Some(AT(20)), vec![2, 4]));
+        update(4, until(None));
+        assert_eq!((holds.next_lease_end(), over(30)), (Some(AT(30)), vec![2]));
+        update(2, Care::Keep { until: AT(60) });
+        assert_eq!((holds.next_lease_end(), over(45)), (Some(AT(40)), vec![5]));
+        update(5, Care::Nothing);
+        assert_eq!((holds.next_lease_end(), over(60)), (Some(AT(50)), vec![3]));
+        // Sooner.
+        update(3, until(Some(10)));
+        assert_eq!((holds.next_lease_end(), over(10)), (Some(AT(10)), vec![3]));
+        assert_eq!(holds.active().len(), 3);
+    }
+}

@@ -1,0 +1,221 @@
+//! The nodes of one session that exist as far as is known: the owner of each, and which are to be deleted.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::{oneshot, watch};
+
+use crate::protocol::local_queue::Gone;
+use crate::values::path::LockPath;
+
+/// The owner of a node. Kept weakly: without contenders there is nothing to tell it.
+pub(crate) trait NodeOwner: fmt::Debug + Send + Sync {
+    /// Tells that the deletion of the node `name` of the session with this number was sent: it is answered before
+    /// anything that is sent from now on.
+    fn leaves(&self, session: u64, name: &str);
+
+    /// Tells that the node `name` of the session with this number is gone, or that its deletion is refused.
+    /// Called without any mutex of the session; not for nodes that go with it.
+    fn gone(&self, session: u64, name: &str, how: Gone<'_>);
+
+    /// Returns the node to which a lock held by the node `name` can be handed over. `None` if there is none.
+    fn heir(&self, session: u64, name: &str) -> Option<Arc<str>>;
+}
+
+/// A node that the servers refuse to delete: it blocks every contender until the session ends.
+#[derive(Clone, Debug)]
+pub(crate) struct RefusedOrphan {
+    pub(crate) directory: LockPath,
+    pub(crate) name: String,
+}
+
+/// The nodes of one session.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    session: u64,
+    state: Mutex<KnownNodes>,
+    /// How many there are. Heartbeats are sent while there are any.
+    count: watch::Sender<usize>,
+    /// How often a deletion was refused, for contenders that wait behind a node that has become a refused
+    /// orphan.
+    refusals: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct KnownNodes {
+    /// By server path.
+    all: HashMap<String, Node>,
+    /// How many of them are to be deleted.
+    leaving: usize,
+    /// Those of them that the servers refuse to delete.
+    refused: BTreeMap<String, RefusedOrphan>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    owner: Option<Weak<dyn NodeOwner>>,
+    /// Whether it is to be deleted, and so is no live contender.
+    leaving: bool,
+    /// Dropped when the node is gone or its deletion is refused, which wakes the waiting tasks.
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+impl Nodes {
+    pub(crate) fn new(session: u64) -> Self {
+        Self {
+            session,
+            state: Mutex::default(),
+            count: watch::Sender::new(0),
+            refusals: watch::Sender::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KnownNodes> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut KnownNodes) -> T) -> T {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        let count = state.all.len();
+        // This happens under the mutex, so that of two threads the later one determines the count.
+        self.count.send_if_modified(|known| std::mem::replace(known, count) != count);
+        result
+    }
+
+    /// Registers a node, which belongs to `owner`.
+    pub(crate) fn adopt(&self, path: String, owner: Weak<dyn NodeOwner>) {
+        self.change(|state| state.all.entry(path).or_default().owner = Some(owner));
+    }
+
+    /// Records that a node, if it exists, is to be deleted.
+    pub(crate) fn leave(&self, path: String) {
+        self.change(|state| {
+            let was_leaving = std::mem::replace(&mut state.all.entry(path).or_default().leaving, true);
+            state.leaving += usize::from(!was_leaving);
+        });
+    }
+
+    /// Returns whether a node is to be deleted, and so is no live contender.
+    pub(crate) fn is_leaving(&self, path: &str) -> bool {
+        self.lock().all.get(path).is_some_and(|node| node.leaving)
+    }
+
+    /// Returns those of the children of a directory that are to be deleted. Of thousands that are not, the mutex
+    /// is taken once, and nothing is looked up if none is.
+    pub(crate) fn leaving_of<'a>(&self, directory: &LockPath, children: &'a [String]) -> HashSet<&'a str> {
+        let state = self.lock();
+        if state.leaving == 0 {
+            return HashSet::new();
+        }
+        let mut path = directory.child("");
+        let beginning = path.len();
+        let is_leaving = |name: &&str| {
+            path.truncate(beginning);
+            path.push_str(name);
+            state.all.get(&path).is_some_and(|node| node.leaving)
+        };
+        children.iter().map(String::as_str).filter(is_leaving).collect()
+    }
+
+    /// Records that the servers refuse to delete a node, if it exists.
+    pub(crate) fn refused(&self, directory: &LockPath, name: &str) {
+        let path = directory.child(name);
+        let (owner, waiting, first) = {
+            let mut state = self.lock();
+            let Some(node) = state.all.get_mut(&path) else { return };
+            let (owner, waiting) = (node.owner.clone(), std::mem::take(&mut node.waiting));
+            let orphan = RefusedOrphan { directory: directory.clone(), name: name.to_owned() };
+            (owner, waiting, state.refused.insert(path, orphan).is_none())
+        };
+        // A second refusal wakes no task.
+        if first {
+            self.refusals.send_modify(|refusals| *refusals = refusals.wrapping_add(1));
+        }
+        drop(waiting);
+        self.tell(owner, name, Gone::Unclear);
+    }
+
+    /// Records that a node is gone; another process may have deleted it.
+    pub(crate) fn disown(&self, path: &str) {
+        self.gone(path, Gone::Unclear);
+    }
+
+    /// Records that a node is gone, and how.
+    pub(crate) fn gone(&self, path: &str, how: Gone<'_>) {
+        let node = self.change(|state| {
+            state.refused.remove(path);
+            let node = state.all.remove(path);
+            let was_leaving = node.as_ref().is_some_and(|node| node.leaving);
+            state.leaving = state.leaving.saturating_sub(usize::from(was_leaving));
+            node
+        });
+        // The drop of the rest of the node wakes the waiting tasks.
+        let owner = node.and_then(|node| node.owner);
+        self.tell(owner, node_name(path), how);
+    }
+
+    /// Returns the node to which a lock held by the node at `path` can be handed over. `None` if there is
+    /// none.
+    pub(crate) fn heir(&self, path: &str) -> Option<Arc<str>> {
+        self.owner(path)?.heir(self.session, node_name(path))
+    }
+
+    /// Records that the deletion of a node was sent.
+    pub(crate) fn deletion_sent(&self, path: &str) {
+        if let Some(owner) = self.owner(path) {
+            owner.leaves(self.session, node_name(path));
+        }
+    }
+
+    fn owner(&self, path: &str) -> Option<Arc<dyn NodeOwner>> {
+        let owner = self.lock().all.get(path)?.owner.clone()?;
+        owner.upgrade()
+    }
+
+    fn tell(&self, owner: Option<Weak<dyn NodeOwner>>, name: &str, how: Gone<'_>) {
+        if let Some(owner) = owner.and_then(|owner| owner.upgrade()) {
+            owner.gone(self.session, name, how);
+        }
+    }
+
+    /// Waits until a node that is to be deleted is gone, or its deletion is refused.
+    pub(crate) async fn until_gone(&self, path: &str) {
+        let gone = {
+            let mut state = self.lock();
+            let refused = state.refused.contains_key(path);
+            state.all.get_mut(path).filter(|_| !refused).map(|node| {
+                let (told, gone) = oneshot::channel();
+                node.waiting.push(told);
+                gone
+            })
+        };
+        if let Some(gone) = gone {
+            // The drop of the sender is the signal.
+            let _ = gone.await;
+        }
+    }
+
+    /// Returns the nodes that the servers refused to delete: all of them, or those of one directory.
+    pub(crate) fn refused_orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
+        let state = self.lock();
+        let refused = state.refused.values();
+        refused.filter(|orphan| directory.is_none_or(|path| *path == orphan.directory)).cloned().collect()
+    }
+
+    /// Returns a receiver of the number of nodes.
+    pub(crate) fn count(&self) -> watch::Receiver<usize> {
+        self.count.subscribe()
+    }
+
+    /// Returns a receiver that changes when a deletion is refused.
+    pub(crate) fn refusals(&self) -> watch::Receiver<u64> {
+        self.refusals.subscribe()
+    }
+}
+
+/// Returns the name of the node at a path.
+pub(crate) fn node_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}

@@ -1,0 +1,104 @@
+//! Creates of one session whose attempts ended before the outcome was known.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::protocol::node_name::id;
+use crate::values::path::LockPath;
+
+/// How many such creates a session remembers. They are rare (the reply was lost, and the attempt has ended),
+/// so the bound only keeps a broken server from filling the memory.
+const MAX_UNKNOWN_CREATES: usize = 16_384;
+
+/// The creates of one session whose outcome is unknown: if a later list of the directory shows the node of
+/// one, it is deleted (docs/protocol.md#write-barrier).
+#[derive(Debug, Default)]
+pub(crate) struct UnknownCreates(Mutex<Remembered>);
+
+#[derive(Debug, Default)]
+struct Remembered {
+    /// Their ids, by the server paths of their directories.
+    by_directory: HashMap<String, HashSet<String>>,
+    /// The same, oldest first, for the bound.
+    order: VecDeque<(String, String)>,
+}
+
+impl UnknownCreates {
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a create.
+    pub(crate) fn remember(&self, directory: &LockPath, id: &str) {
+        let directory = directory.server().to_owned();
+        let mut creates = self.lock();
+        if creates.order.len() == MAX_UNKNOWN_CREATES {
+            if let Some((directory, id)) = creates.order.pop_front() {
+                creates.forget(&directory, &id);
+            }
+        }
+        creates.order.push_back((directory.clone(), id.to_owned()));
+        creates.by_directory.entry(directory).or_default().insert(id.to_owned());
+    }
+
+    /// Returns the children of a directory that come from such creates, and forgets these creates.
+    pub(crate) fn take_late<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
+        let mut creates = self.lock();
+        let Some(unknown) = creates.by_directory.get(directory.server()) else { return Vec::new() };
+        let late = |child: &&String| id(child).is_some_and(|id| unknown.contains(id));
+        let found: Vec<&str> = children.iter().filter(late).map(String::as_str).collect();
+        for name in &found {
+            creates.forget(directory.server(), id(name).unwrap_or_default());
+        }
+        found
+    }
+}
+
+impl Remembered {
+    fn forget(&mut self, directory: &str, id: &str) {
+        if let Some(unknown) = self.by_directory.get_mut(directory) {
+            unknown.remove(id);
+            if unknown.is_empty() {
+                self.by_directory.remove(directory);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "0a8a2e5c-7d5b-4c3a-9a51-0d6f0b0c1d2e";
+    const B: &str = "1b8a2e5c-7d5b-4c3a-9a51-0d6f0b0c1d2e";
+
+    /// docs/protocol.md#write-barrier
+    #[test]
+    fn the_node_of_an_unknown_create_is_found_once_and_in_its_directory() {
+        let path = |path| LockPath::parse("", path).unwrap();
+        let children = [A, B].map(|id| format!("_c_{id}-lock-0000000001"));
+        let creates = UnknownCreates::default();
+        let late = |at: &LockPath| -> Vec<String> {
+            creates.take_late(at, &children).into_iter().map(ToOwned::to_owned).collect()
+        };
+        assert!(late(&path("/a")).is_empty());
+        creates.remember(&path("/a"), A);
+        assert!(late(&path("/b")).is_empty());
+        assert_eq!(late(&path("/a")), children[..1]);
+        assert!(late(&path("/a")).is_empty());
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_is_forgotten() {
+        let directory = LockPath::parse("", "/a").unwrap();
+        let children = [A, B].map(|id| format!("_c_{id}-lock-0000000001"));
+        let creates = UnknownCreates::default();
+        creates.remember(&directory, A);
+        creates.remember(&directory, B);
+        for number in 2..MAX_UNKNOWN_CREATES {
+            creates.remember(&directory, &number.to_string());
+        }
+        creates.remember(&directory, "one more");
+        assert_eq!(creates.take_late(&directory, &children), [&*children[1]]);
+    }
+}

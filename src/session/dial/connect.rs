@@ -1,0 +1,232 @@
+//! Establishes sessions with the servers.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zookeeper_client as zk;
+
+use crate::error::{ConnectError, ServerFailures};
+use crate::protocol::server_timeout::{ServerTimeout, effective};
+use crate::session::dial::earlier::{Earlier, Ending};
+use crate::session::dial::probe::{Handshake, ask_before};
+use crate::session::dial::servers::Servers;
+use crate::session::dial::spare::Spare;
+use crate::session::live::zk_session::{Session, cause};
+use crate::session::request::retry::RetryPolicy;
+use crate::session::threads::waker;
+use crate::session::told::log;
+
+/// Establishes sessions, and remembers facts about the servers.
+pub(crate) struct Dialer {
+    servers: Servers,
+    connector: zk::Connector,
+    /// How a server is asked by TLS why it gives no session.
+    handshake: Option<Handshake>,
+    session_timeout: Duration,
+    connect_timeout: Duration,
+    retry: RetryPolicy,
+    /// The session timeout that the servers granted last.
+    granted: Option<Duration>,
+    /// The server timeout of the next session.
+    pub(crate) next_server_timeout: ServerTimeout,
+    /// The server timeout of the last session, for as long as it lives.
+    server_timeout: Duration,
+    /// The sessions before that.
+    earlier: Earlier,
+}
+
+impl Dialer {
+    pub(crate) fn new(
+        servers: Servers,
+        connector: zk::Connector,
+        handshake: Option<Handshake>,
+        session_timeout: Duration,
+        connect_timeout: Duration,
+        retry: RetryPolicy,
+    ) -> Self {
+        Self {
+            servers,
+            connector,
+            handshake,
+            session_timeout,
+            connect_timeout,
+            retry,
+            granted: None,
+            next_server_timeout: ServerTimeout::default(),
+            server_timeout: Duration::ZERO,
+            earlier: Earlier::default(),
+        }
+    }
+
+    pub(crate) fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// Returns how long a server may be silent in the session that was established last.
+    pub(crate) fn server_timeout(&self) -> Duration {
+        self.server_timeout
+    }
+
+    /// Tries once to establish a session, within the connect timeout.
+    pub(crate) async fn dial(&mut self) -> Result<zk::Client, ConnectError> {
+        self.dial_with(self.next_server_timeout).await
+    }
+
+    /// Like [`dial`](Self::dial), with this server timeout until a server has answered.
+    ///
+    /// The client library fixes the server timeout of a session when it connects, but the session timeout,
+    /// from which it is calculated, is known only afterwards. If the servers grant another session timeout
+    /// than expected, the session is exchanged, once, for one with the right server timeout, and the next
+    /// time that session timeout is expected. If the second session is not established in time, the first one
+    /// is used.
+    async fn dial_with(&mut self, server_timeout: ServerTimeout) -> Result<zk::Client, ConnectError> {
+        let started = Instant::now();
+        let expected = self.granted.unwrap_or(self.session_timeout);
+        let first = server_timeout.duration(expected, self.connect_timeout);
+        let handle = self.connect(first, self.connect_timeout).await?;
+        let right = self.next_server_timeout.duration(handle.session_timeout(), self.connect_timeout);
+        if self.server_timeout == effective(right, handle.session_timeout()) {
+            return Ok(handle);
+        }
+        let before = (self.granted, self.server_timeout);
+        match self.connect(right, self.connect_timeout.saturating_sub(started.elapsed())).await {
+            // The first session has no nodes, and its drop closes it.
+            Ok(exchanged) => {
+                self.earlier.end(Ending::new(&handle), self.connector(right), self.repeated());
+                Ok(exchanged)
+            }
+            Err(error) => {
+                log::debug!(%error, "no second session, with another server timeout: the first one is kept");
+                (self.granted, self.server_timeout) = before;
+                Ok(handle)
+            }
+        }
+    }
+
+    /// Ends the session that was the current one at the servers, too. If it was given up for want of one, that begins
+    /// with [`end_given_up`](Self::end_given_up).
+    pub(crate) fn end_last(&mut self, ending: Ending) {
+        let connector = self.connector(self.server_timeout);
+        self.earlier.end_last(ending, connector, self.repeated());
+    }
+
+    /// Ends the last session if it was given up, now that a server may be in reach.
+    pub(crate) fn end_given_up(&mut self) {
+        let connector = self.connector(self.server_timeout);
+        self.earlier.end_given_up(connector, self.repeated());
+    }
+
+    /// Waits until the servers have confirmed the end of all earlier sessions, for at most `timeout`. Returns whether
+    /// they have.
+    pub(crate) async fn all_ended(&mut self, timeout: Duration) -> bool {
+        tokio::time::timeout(timeout, self.earlier.all_ended()).await == Ok(true)
+    }
+
+    /// Returns how spare connections of the session that was established last are made.
+    pub(crate) fn spare(&self, session: &Session) -> Option<Spare> {
+        let servers = self.servers.addresses().to_vec();
+        Spare::new(session, self.connector(self.server_timeout), servers, self.server_timeout)
+    }
+
+    /// Returns the list of servers as it is given to the client library.
+    fn repeated(&self) -> String {
+        self.servers.repeated(self.granted.unwrap_or(self.session_timeout))
+    }
+
+    fn connector(&self, server_timeout: Duration) -> zk::Connector {
+        let connector = self.connector.clone().with_session_timeout(self.session_timeout);
+        connector.with_connection_timeout(server_timeout)
+    }
+
+    /// Establishes a session that gives up a server that is silent for `server_timeout`, while it connects
+    /// and later.
+    async fn connect(
+        &mut self,
+        server_timeout: Duration,
+        timeout: Duration,
+    ) -> Result<zk::Client, ConnectError> {
+        let servers = || self.servers.given().to_owned();
+        let connector = self.connector(server_timeout);
+        let repeated = self.repeated();
+        let dialled = async {
+            loop {
+                match waker::connect(connector.clone(), &repeated).await {
+                    // The library gives up after the session timeout, which may be shorter than the connect
+                    // timeout.
+                    Err(zk::Error::Timeout) => {}
+                    result => return result,
+                }
+            }
+        };
+        let mut dialled = pin!(tokio::time::timeout(timeout, dialled));
+        // The library does not report why it got no session, so the servers are asked while there is still
+        // time.
+        let mut asking = pin!(ask_before(timeout, &self.servers, self.handshake.as_ref()));
+        let (result, asked) = tokio::select! {
+            biased;
+            result = dialled.as_mut() => (result, None),
+            asked = asking.as_mut() => (dialled.as_mut().await, Some(asked)),
+        };
+        let error = match result {
+            Ok(Ok(handle)) => {
+                let granted = handle.session_timeout();
+                self.granted = Some(granted);
+                self.server_timeout = effective(server_timeout, granted);
+                return Ok(handle);
+            }
+            Ok(Err(zk::Error::AuthFailed)) => return Err(ConnectError::AuthFailed { servers: servers() }),
+            Ok(Err(error)) if is_setup_error(&error) => {
+                return Err(ConnectError::Setup { servers: servers(), source: cause(error) });
+            }
+            Ok(Err(error)) => Some(cause(error)),
+            Err(_) => None,
+        };
+        let failures = match asked {
+            Some(failures) => failures,
+            None => asking.await,
+        };
+        let source = Arc::new(ServerFailures::new(&failures, error));
+        let failures = failures.into_iter().map(|failed| (failed.server, failed.failure)).collect();
+        Err(ConnectError::TimedOut { servers: servers(), timeout, failures, source })
+    }
+
+    /// Tries to establish a session until it succeeds, the retry policy is exhausted, or an error is not
+    /// retryable.
+    pub(crate) async fn dial_by_policy(&mut self) -> Result<zk::Client, ConnectError> {
+        let start = Instant::now();
+        let mut server_timeout = self.next_server_timeout;
+        let mut retry = 0;
+        loop {
+            let error = match self.dial_with(server_timeout).await {
+                Ok(handle) => return Ok(handle),
+                Err(error) => error,
+            };
+            let pause = if error.is_retryable() { self.retry.pause(retry, start.elapsed()) } else { None };
+            let Some(pause) = pause else { return Err(error) };
+            log::warn!(%error, ?pause, "no session yet");
+            tokio::time::sleep(pause).await;
+            retry += 1;
+            // A session is established by a write, and slow commits may be why this one was not.
+            server_timeout.double();
+        }
+    }
+}
+
+/// Returns whether an error is about the client's own options: the library reports unusable options of TLS
+/// and SASL as separate errors, before it tries any connection. The connect string has been validated before.
+fn is_setup_error(error: &zk::Error) -> bool {
+    matches!(error, zk::Error::BadArguments(_) | zk::Error::Custom(_) | zk::Error::UnexpectedError(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Shows: connect-errors
+    #[test]
+    fn bad_options_are_not_blamed_on_the_connect_string_nor_on_the_servers() {
+        assert!(is_setup_error(&zk::Error::BadArguments(&"no tls ca")));
+        assert!(!is_setup_error(&zk::Error::ConnectionLoss) && !is_setup_error(&zk::Error::Timeout));
+    }
+}

@@ -1,0 +1,220 @@
+//! The sessions that a client has given up, or exchanged for another: each is ended at the servers, so that its nodes
+//! keep no one out (docs/protocol.md#close-confirmed).
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use zookeeper_client as zk;
+
+use crate::protocol::moment::Moment;
+use crate::session::live::zk_session::{Session, expired_by_servers};
+use crate::session::threads::background::here;
+use crate::session::threads::waker;
+use crate::session::told::log;
+
+/// The pause after a try to take up a session.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The sessions of a client that are not its current one, as far as the servers may still have them.
+#[derive(Default)]
+pub(crate) struct Earlier {
+    /// There is a task for each session, until the servers have confirmed its end.
+    ending: JoinSet<()>,
+    /// Whether such a task has panicked: the end of its session is never confirmed.
+    has_panicked: bool,
+    /// Whether these ends are waited for: a task in its pause asks once more.
+    is_awaited: watch::Sender<bool>,
+    /// The last session, if the client library has given it up by its own clock: there is no server to ask.
+    given_up: Option<Ending>,
+}
+
+/// The parts needed to end a session, and to report how it ended.
+pub(crate) struct Ending {
+    states: zk::StateWatcher,
+    info: zk::SessionInfo,
+    timeout: Duration,
+    /// When the last write was sent that was answered.
+    last_renewal: Option<Moment>,
+}
+
+impl Ending {
+    pub(crate) fn new(handle: &zk::Client) -> Self {
+        Self {
+            states: handle.state_watcher(),
+            info: handle.session().clone(),
+            timeout: handle.session_timeout(),
+            last_renewal: None,
+        }
+    }
+
+    /// The same for a session that has been in use until now.
+    pub(crate) fn of(self, session: &Session) -> Self {
+        Self { last_renewal: session.lease().last_renewal(), ..self }
+    }
+
+    /// Returns whether the servers have confirmed the end of the session; `None` if it has not ended.
+    pub(crate) fn is_confirmed(&self) -> Option<bool> {
+        match self.states.peek_state() {
+            zk::SessionState::Closed => Some(true),
+            zk::SessionState::Expired => Some(expired_by_servers(self.last_renewal, self.timeout)),
+            zk::SessionState::AuthFailed => Some(false),
+            _ => None,
+        }
+    }
+}
+
+impl Earlier {
+    /// Ends a session whose handle has been dropped, so that the client library closes it.
+    pub(crate) fn end(&mut self, ending: Ending, connector: zk::Connector, servers: String) {
+        // The sessions that have ended.
+        while let Some(ended) = self.ending.try_join_next() {
+            self.has_panicked |= ended.is_err();
+        }
+        let awaited = self.is_awaited.subscribe();
+        self.ending.spawn(here(end(ending, connector, servers, awaited)));
+    }
+
+    /// Ends the session that was the current one. If no server is in reach, that begins with
+    /// [`end_given_up`](Self::end_given_up).
+    pub(crate) fn end_last(&mut self, ending: Ending, connector: zk::Connector, servers: String) {
+        match ending.is_confirmed() {
+            Some(true) => {}
+            Some(false) => self.given_up = Some(ending),
+            None => self.end(ending, connector, servers),
+        }
+    }
+
+    /// Ends the session that was given up, now that there may be servers again.
+    pub(crate) fn end_given_up(&mut self, connector: zk::Connector, servers: String) {
+        if let Some(ending) = self.given_up.take() {
+            self.end(ending, connector, servers);
+        }
+    }
+
+    /// Waits until the servers have confirmed the end of all these sessions. Returns `false` if they never will.
+    pub(crate) async fn all_ended(&mut self) -> bool {
+        self.is_awaited.send_replace(true);
+        while let Some(ended) = self.ending.join_next().await {
+            self.has_panicked |= ended.is_err();
+        }
+        !self.has_panicked
+    }
+}
+
+/// Ends a session, however long that takes.
+async fn end(
+    mut ending: Ending,
+    connector: zk::Connector,
+    servers: String,
+    mut awaited: watch::Receiver<bool>,
+) {
+    let limit = ending.timeout.saturating_mul(2);
+    let closing = async {
+        loop {
+            match ending.is_confirmed() {
+                Some(confirmed) => return confirmed,
+                None => ending.states.changed().await,
+            };
+        }
+    };
+    // Longer than the client library tries, unless its task has died, of which nothing is heard.
+    if tokio::time::timeout(limit, closing).await == Ok(true) {
+        return;
+    }
+    let timeout = ending.timeout;
+    let mut was_awaited = false;
+    loop {
+        was_awaited |= *awaited.borrow();
+        match tokio::time::timeout(timeout, take_up(&ending, &connector, &servers)).await {
+            Ok(true) => return,
+            Ok(false) => {
+                log::debug!(session_id = %ending.info.id(), "an earlier session is left to expire");
+                return tokio::time::sleep(timeout).await;
+            }
+            // A server that hears the client but is not heard renews the session with each try, and needs
+            // time to expire it.
+            Err(_) => {
+                tokio::select! {
+                    () = tokio::time::sleep(timeout.saturating_mul(2)) => {}
+                    // `close` waits for no more than T. An error: the client is gone, and this task with it.
+                    _ = awaited.wait_for(|awaited| *awaited), if !was_awaited => {}
+                }
+            }
+        }
+    }
+}
+
+/// Takes a session up by its id and password, and closes it. Returns `true` when it has ended, `false` if the servers do
+/// not let this client have it.
+async fn take_up(ending: &Ending, connector: &zk::Connector, servers: &str) -> bool {
+    loop {
+        match waker::connect(connector.clone().with_session(ending.info.clone()), servers).await {
+            Ok(handle) if handle.session_id() == ending.info.id() => {
+                let mut states = handle.state_watcher();
+                drop(handle);
+                let mut state = states.peek_state();
+                while !state.is_terminated() {
+                    state = states.changed().await;
+                }
+                if state == zk::SessionState::Closed {
+                    return true;
+                }
+            }
+            Err(zk::Error::SessionExpired) => return true,
+            // The first is another session, which its drop closes: this server takes none up.
+            Ok(_) | Err(zk::Error::AuthFailed) => return false,
+            Err(error) => log::debug!(%error, "an earlier session could not be ended yet"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use zookeeper_test_server::Server;
+
+    use super::*;
+
+    // Shows: close-confirmed
+    #[tokio::test]
+    async fn a_panic_confirms_no_end() {
+        let mut earlier = Earlier::default();
+        earlier.ending.spawn(async {});
+        assert!(earlier.all_ended().await);
+        earlier.ending.spawn(async { panic!("in a tracing subscriber") });
+        assert!(!earlier.all_ended().await);
+        assert!(!earlier.all_ended().await, "whenever it is asked");
+    }
+
+    /// Servers that are back during the pause are asked at once when a close waits for the answer.
+    #[tokio::test]
+    async fn a_close_ends_the_pause_after_a_try_that_failed() {
+        const T: Duration = Duration::from_secs(2);
+        let server = Server::builder().min_session_timeout(T).start().unwrap();
+        server.freeze_expiry(true);
+        let servers = server.connect_string();
+        let mut connector = zk::Client::connector();
+        connector = connector.with_session_timeout(T);
+        let handle = connector.clone().connect(&servers).await.unwrap();
+        let (id, mut states) = (handle.session_id().0, handle.state_watcher());
+        server.stop();
+        // Until the client library gives the session up by its own clock.
+        while !states.peek_state().is_terminated() {
+            states.changed().await;
+        }
+        let mut earlier = Earlier::default();
+        earlier.end(Ending::new(&handle), connector, servers);
+        drop(handle);
+        // The try lasts for T, and the pause for 2T after it: its middle, where no event is.
+        tokio::time::sleep(T + T / 2).await;
+        server.restart().unwrap();
+        assert!(server.sessions().iter().any(|session| session.id == id), "it has been ended already");
+        let asked = Instant::now();
+        assert!(earlier.all_ended().await);
+        assert!(asked.elapsed() < T, "{:?}", asked.elapsed());
+        assert!(server.sessions().iter().all(|session| session.id != id));
+    }
+}

@@ -1,0 +1,12 @@
+//! Connects: servers, TLS, SASL, and why a connect failed.
+//! Only the session's setup and supervisor use it. It never decides whether a lock is held.
+
+pub(crate) mod connect;
+pub(crate) mod earlier;
+pub(crate) mod probe;
+#[cfg(feature = "sasl-digest-md5")]
+pub(crate) mod sasl;
+pub(crate) mod servers;
+pub(crate) mod spare;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;

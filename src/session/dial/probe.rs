@@ -1,0 +1,264 @@
+//! Finds out why no session could be established: asks each server by itself, since the client library does
+//! not report the outcome of its tries (docs/protocol.md#connect-errors).
+//!
+//! The request is the four-letter word `srvr`, which ZooKeeper answers by default and which creates no
+//! session.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::error::{FailedServer, ServerFailure};
+use crate::session::dial::servers::{Address, Servers};
+use crate::session::threads::background;
+use crate::session::told::log;
+
+/// The longest time for which the servers are asked.
+const MAX_WINDOW: Duration = Duration::from_secs(1);
+/// The shortest time for which the servers are asked, even if the connect timeout is shorter.
+const MIN_WINDOW: Duration = Duration::from_millis(100);
+/// The most servers that are asked.
+const MAX_SERVERS: usize = 16;
+/// The most addresses of one host name that are tried.
+const MAX_ADDRESSES: usize = 4;
+/// The most bytes of an answer that are read.
+pub(crate) const MAX_ANSWER_BYTES: usize = 512;
+/// The most threads of the process that ask. The lookup of a host name may take longer than the window and
+/// cannot be stopped: if it hangs, each further try to connect would leave more threads behind.
+const MAX_THREADS: usize = 4 * MAX_SERVERS;
+/// The name of each. Linux shows at most fifteen characters.
+const NAME: &str = "zk-probe";
+
+/// How a server is asked by TLS: by its host, over a connection, until a deadline. Returns the answer, and
+/// whether the server has closed the connection; or why there was no handshake, as far as that is known.
+/// There is none if the client library has its own TLS options, or uses no TLS.
+pub(crate) type Handshake =
+    Arc<dyn Fn(&str, TcpStream, Instant) -> Result<Answer, Option<Cause>> + Send + Sync>;
+type Answer = (Vec<u8>, bool);
+type Cause = (ServerFailure, Option<String>);
+
+/// How many threads ask.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// A counted thread: until it is dropped.
+struct Counted;
+
+impl Counted {
+    /// Counts a thread. `None` if there are too many.
+    fn new() -> Option<Self> {
+        let counted = Self;
+        (THREADS.fetch_add(1, Ordering::Relaxed) < MAX_THREADS).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Has a thread do this, which may take longer than it is waited for. The receiver gets nothing if none can be started.
+fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+    let (sender, receiver) = oneshot::channel();
+    let Some(counted) = Counted::new() else { return receiver };
+    let working = move || {
+        let done = work();
+        drop(counted);
+        // The receiver is gone if the lookup of a name took too long.
+        let _ = sender.send(done);
+    };
+    // `spawn_blocking` would not do: a runtime waits for such threads when it shuts down, and panics if it can
+    // start no more.
+    if let Err(error) = background::run_blocking(NAME, working) {
+        log::debug!(%error, "no thread could be started to ask a server");
+    }
+    receiver
+}
+
+/// Asks the servers near the end of a connect timeout that begins now. Returns the problem of each.
+pub(crate) async fn ask_before(
+    timeout: Duration,
+    servers: &Servers,
+    handshake: Option<&Handshake>,
+) -> Vec<FailedServer> {
+    let window = (timeout / 2).clamp(MIN_WINDOW, MAX_WINDOW);
+    tokio::time::sleep(timeout.saturating_sub(window)).await;
+    let deadline = Instant::now() + window;
+    let ask = |address: &Address| {
+        let (asked, handshake) = (address.clone(), handshake.cloned());
+        on_thread(move || ask(&asked, handshake.as_ref(), deadline))
+    };
+    let asked: Vec<_> =
+        servers.addresses().iter().take(MAX_SERVERS).map(|address| (address, ask(address))).collect();
+    let mut failures = Vec::with_capacity(asked.len());
+    for (address, answer) in asked {
+        // A little longer than the threads take, which keep to the deadline themselves.
+        let answer = tokio::time::timeout_at((deadline + MIN_WINDOW).into(), answer).await;
+        let (kind, detail) = match answer {
+            Ok(Ok(cause)) => cause,
+            _ => (ServerFailure::NoAnswer, None),
+        };
+        failures.push(FailedServer { server: address.given.clone(), failure: kind, detail });
+    }
+    failures
+}
+
+/// Returns whether a server accepts connections, as far as that is known within `timeout`.
+pub(crate) async fn accepts(address: &Address, timeout: Duration) -> bool {
+    let (address, deadline) = (address.clone(), Instant::now() + timeout);
+    let accepts = on_thread(move || connect(&address, deadline).is_ok());
+    matches!(tokio::time::timeout(timeout, accepts).await, Ok(Ok(true)))
+}
+
+/// Connects to the first address of a server that accepts a connection.
+fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStream), Cause> {
+    let addresses = (&*address.host, address.port).to_socket_addrs();
+    let addresses = addresses.map_err(|error| (ServerFailure::UnknownHost, Some(error.to_string())))?;
+    let mut last = None;
+    for socket in addresses.take(MAX_ADDRESSES) {
+        let Some(left) = left(deadline) else { break };
+        match TcpStream::connect_timeout(&socket, left) {
+            Ok(stream) => return Ok((socket, stream)),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(match last {
+        Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            (ServerFailure::ConnectionRefused, None)
+        }
+        Some(error) if error.kind() != ErrorKind::TimedOut => {
+            (ServerFailure::Unreachable, Some(error.to_string()))
+        }
+        _ => (ServerFailure::NoAnswer, None),
+    })
+}
+
+/// Asks a server, until a deadline, why it gives no session.
+fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> Cause {
+    let (socket, stream) = match connect(address, deadline) {
+        Ok(connected) => connected,
+        Err(cause) => return cause,
+    };
+    let Some(handshake) = handshake.filter(|_| address.tls) else {
+        return ask_plainly(address, stream, deadline);
+    };
+    match handshake(&address.host, stream, deadline) {
+        Ok((answer, _)) if answer.is_empty() => (ServerFailure::NoSession, None),
+        Ok((answer, ended)) => judge(&answer, ended, false),
+        Err(Some(cause)) => cause,
+        // It may not speak TLS, which it says if it is asked without.
+        Err(None) => match left(deadline).map(|left| TcpStream::connect_timeout(&socket, left)) {
+            Some(Ok(stream)) => ask_plainly(address, stream, deadline),
+            _ => (ServerFailure::NoAnswer, None),
+        },
+    }
+}
+
+fn ask_plainly(address: &Address, stream: TcpStream, deadline: Instant) -> Cause {
+    let (answer, ended) = exchange(stream, deadline);
+    judge(&answer, ended, address.tls)
+}
+
+/// Returns how much time is left before a deadline.
+pub(crate) fn left(deadline: Instant) -> Option<Duration> {
+    Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+}
+
+/// Sends the request and reads the answer, until there is enough of it, the connection is closed, or the
+/// deadline has passed. Returns the answer, and whether the server has closed the connection.
+fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
+    let mut answer = Vec::new();
+    if stream.write_all(b"srvr").is_err() {
+        return (answer, true);
+    }
+    let mut buffer = [0; MAX_ANSWER_BYTES];
+    // A server of another protocol may be waiting for the end of a line. It is not sent at once: a ZooKeeper
+    // server that closes the connection while bytes are unread may lose its answer.
+    let mut prodded = false;
+    while answer.len() < MAX_ANSWER_BYTES {
+        let Some(left) = left(deadline) else { break };
+        let wait = if prodded { left } else { (left / 2).max(Duration::from_millis(1)) };
+        if stream.set_read_timeout(Some(wait)).is_err() {
+            break;
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => return (answer, true),
+            Ok(read) => answer.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                if prodded || !answer.is_empty() {
+                    break;
+                }
+                prodded = true;
+                // If that fails, the next read reports it.
+                let _ = stream.write_all(b"\r\n\r\n");
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return (answer, true),
+        }
+    }
+    (answer, false)
+}
+
+/// Returns the meaning of the answer to the request for a server. Pure.
+fn judge(answer: &[u8], ended: bool, tls: bool) -> Cause {
+    // A TLS record: an alert or a handshake, of version 3.x.
+    let speaks_tls = matches!(answer, [0x15 | 0x16, 3, ..]);
+    let text = String::from_utf8_lossy(answer);
+    let zookeeper = text.contains("ookeeper version:") || text.contains("Keeper version:");
+    let kind = if speaks_tls {
+        if tls { ServerFailure::NoSession } else { ServerFailure::SpeaksTls }
+    } else if text.contains("not currently serving requests") {
+        ServerFailure::NotServing
+    } else if zookeeper || text.contains("not in the whitelist") {
+        if tls { ServerFailure::SpeaksNoTls } else { ServerFailure::NoSession }
+    } else if !answer.is_empty() {
+        let line: String = text.lines().next().unwrap_or_default().chars().take(40).collect();
+        // Bytes that are not text would be unreadable, and could control a terminal.
+        let readable = !line.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER);
+        return (ServerFailure::NotZooKeeper, Some(line).filter(|line| readable && !line.is_empty()));
+    } else if ended {
+        // A TLS server may close the connection when it reads something that is not TLS.
+        if tls { ServerFailure::NoSession } else { ServerFailure::ClosedAtOnce }
+    } else {
+        ServerFailure::NoAnswer
+    };
+    (kind, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_what_a_server_is() {
+        use ServerFailure as Kind;
+        let version =
+            b"Zookeeper version: 3.8.0-5a02a05, built on 2022-02-25\nLatency min/avg/max: 0/0.0/0\n";
+        let clickhouse = b"ClickHouse Keeper version: v23.8\n";
+        let unlisted = b"srvr is not executed because it is not in the whitelist.\n";
+        let idle = b"This ZooKeeper instance is not currently serving requests\n";
+        for (answer, ended, tls, kind) in [
+            (&version[..], true, false, Kind::NoSession),
+            (&clickhouse[..], true, false, Kind::NoSession),
+            (&unlisted[..], true, false, Kind::NoSession),
+            (&version[..], true, true, Kind::SpeaksNoTls),
+            (&idle[..], true, false, Kind::NotServing),
+            (&[0x15, 3, 3, 0, 2, 2, 80][..], false, false, Kind::SpeaksTls),
+            (&[0x15, 3, 1, 0, 2, 2, 70][..], true, true, Kind::NoSession),
+            (&b""[..], true, false, Kind::ClosedAtOnce),
+            (&b""[..], true, true, Kind::NoSession),
+            (&b""[..], false, false, Kind::NoAnswer),
+        ] {
+            assert_eq!(judge(answer, ended, tls), (kind, None), "{}", String::from_utf8_lossy(answer));
+        }
+        let http = judge(b"HTTP/1.1 400 Bad Request\r\nX: y\r\n", true, false);
+        assert_eq!(http, (Kind::NotZooKeeper, Some("HTTP/1.1 400 Bad Request".to_owned())));
+        for binary in [&b"a\x1b[2J\0"[..], &[0, 0, 0, 37], b"\xff\xfe", b"\r\n"] {
+            assert_eq!(judge(binary, false, false), (Kind::NotZooKeeper, None), "{binary:?}");
+        }
+    }
+}

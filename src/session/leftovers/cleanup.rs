@@ -1,0 +1,121 @@
+//! Collects orphans to delete: the nodes of released and dropped guards, of cancelled and timed-out attempts,
+//! and nodes that may or may not exist (docs/protocol.md#cleanup). Submitting an item never blocks, so a
+//! `Drop` can do it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+
+use crate::error::{Lost, LostReason, ReleaseError};
+use crate::session::leftovers::tickets::{Ticket, Tickets};
+use crate::session::live::zk_session::Session;
+use crate::values::path::LockPath;
+
+/// The nodes to delete: no attempt and no guard needs them any more.
+#[derive(Debug)]
+pub(crate) enum Orphan {
+    /// The node with this name, which exists or has existed.
+    Node(String),
+    /// The same, of a hold: other contenders wait for its deletion. `hand_over` is whether the lock may be
+    /// handed over to the next attempt of this session, which it may not be if it was lost.
+    Hold { name: String, hand_over: bool },
+    /// These nodes, which may exist, one after the other.
+    Nodes(Vec<String>),
+    /// The node of the create with this id, whose outcome is unknown. If the node exists, its name begins
+    /// with `beginning`.
+    UnknownCreate { id: String, beginning: String },
+}
+
+/// An orphan, and the values that wait for its deletion.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) session: Arc<Session>,
+    pub(crate) directory: LockPath,
+    pub(crate) orphan: Orphan,
+    /// The number of the attempt that it comes from; see [`Tickets`].
+    pub(crate) number: u64,
+    /// Dropped when the node is gone: the slot of its attempt.
+    pub(crate) until_gone: Option<Arc<OwnedSemaphorePermit>>,
+    /// Receives the result.
+    pub(crate) done: Option<Done>,
+}
+
+/// Where the result of an item is sent.
+pub(crate) type Done = oneshot::Sender<Result<(), ReleaseError>>;
+
+/// The items to delete, each with the ticket that counts it.
+pub(crate) type CleanupQueue = mpsc::UnboundedReceiver<(Item, Ticket)>;
+
+/// The sending side of cleanup; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Cleanup {
+    items: mpsc::UnboundedSender<(Item, Ticket)>,
+    pending: watch::Sender<Tickets>,
+}
+
+impl Cleanup {
+    /// Returns a cleanup and its queue, for the [task](crate::session::leftovers::cleanup_task) that does its work.
+    pub(crate) fn new() -> (Self, CleanupQueue) {
+        let (items, queue) = mpsc::unbounded_channel();
+        let pending = watch::Sender::new(Tickets::default());
+        (Self { items, pending }, queue)
+    }
+
+    /// Submits an item. Its queue is bounded by the number of nodes, which the slots of the path locks
+    /// limit.
+    pub(crate) fn submit(&self, item: Item) {
+        let ticket = self.ticket(item.number);
+        let leave = |name: &str| item.session.nodes.leave(item.directory.child(name));
+        match &item.orphan {
+            Orphan::Node(name) | Orphan::Hold { name, .. } => leave(name),
+            Orphan::Nodes(names) => names.iter().for_each(|name| leave(name)),
+            Orphan::UnknownCreate { .. } => {}
+        }
+        if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, ticket)) {
+            // The session's thread has stopped, so the session is closed and its nodes are deleted.
+            finish(item.done, Err(lost(&item.directory, LostReason::Closed)));
+        }
+    }
+
+    /// Returns the number of a new attempt, greater than all before.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers(1).start
+    }
+
+    /// Returns so many numbers in a row, greater than all before: one for each hold that a new attempt may get.
+    pub(crate) fn numbers(&self, count: u32) -> Range<u64> {
+        let mut numbers = 0..0;
+        self.pending.send_if_modified(|tickets| {
+            let next = tickets.next + u64::from(count);
+            numbers = std::mem::replace(&mut tickets.next, next)..next;
+            // No receiver waits for this change.
+            false
+        });
+        numbers
+    }
+
+    /// Returns a ticket that counts as pending work, for an item that is submitted later, or turns out not to
+    /// be needed.
+    pub(crate) fn ticket(&self, number: u64) -> Ticket {
+        Ticket::new(&self.pending, number)
+    }
+
+    /// Returns a receiver of the pending work.
+    pub(crate) fn pending(&self) -> watch::Receiver<Tickets> {
+        self.pending.subscribe()
+    }
+}
+
+/// Returns the error of a deletion that came after the lock was lost.
+pub(crate) fn lost(directory: &LockPath, reason: LostReason) -> ReleaseError {
+    ReleaseError::Lost(Lost { path: directory.user().into(), reason })
+}
+
+/// Sends the result of an item to its receiver.
+pub(crate) fn finish(done: Option<Done>, result: Result<(), ReleaseError>) {
+    if let Some(done) = done {
+        // An error means that the release was cancelled. It goes on, and its result has no receiver.
+        let _ = done.send(result);
+    }
+}

@@ -1,0 +1,199 @@
+//! Deletes nodes. A deletion is repeated until the node is gone, the servers refuse it, or the session is
+//! gone.
+
+use zookeeper_client as zk;
+
+use crate::error::{Cause, LostReason, ReleaseError};
+use crate::protocol::failure::FailureKind;
+use crate::protocol::local_queue::Gone;
+use crate::session::contents::nodes::RefusedOrphan;
+use crate::session::contents::window::Window;
+use crate::session::leftovers::cleanup::lost;
+use crate::session::live::zk_session::{Handle, Session, SessionGone};
+use crate::session::request::ask::{Repetition, Unanswered};
+use crate::session::told::log;
+use crate::session::told::observer;
+use crate::values::path::LockPath;
+
+/// Asks once more for the deletion of a session's refused orphans.
+///
+/// # Errors
+/// `Refused` with the first node whose deletion is refused again, and the number of the others.
+pub(crate) async fn delete_orphans(session: &Session) -> Result<(), ReleaseError> {
+    let mut orphans = session.nodes.refused_orphans(None).into_iter();
+    let Some((first, source)) = first_refused(session, orphans.by_ref()).await else { return Ok(()) };
+    let mut others = 0;
+    while first_refused(session, orphans.by_ref()).await.is_some() {
+        others += 1;
+    }
+    Err(ReleaseError::Refused { node: first.directory.user_child(&first.name), others, source })
+}
+
+/// Deletes these nodes, one after the other, until the servers refuse one. Returns that one, and the reason.
+pub(crate) async fn first_refused(
+    session: &Session,
+    orphans: impl IntoIterator<Item = RefusedOrphan>,
+) -> Option<(RefusedOrphan, Cause)> {
+    for orphan in orphans {
+        match delete(session, &orphan.directory, &orphan.name, &session.windows.removals).await {
+            Ok(_) => {}
+            Err(ReleaseError::Refused { source, .. }) => return Some((orphan, source)),
+            // The session has ended, and its nodes with it.
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// How a node was deleted.
+pub(crate) enum Deleted {
+    /// By this request.
+    ByUs,
+    /// Most likely by an earlier request of this client, which was not answered.
+    PerhapsByUs,
+    /// It did not exist when this client asked for the first time.
+    Before,
+}
+
+impl Deleted {
+    pub(crate) fn by_us(self, directory: &LockPath) -> Result<(), ReleaseError> {
+        match self {
+            Self::ByUs | Self::PerhapsByUs => Ok(()),
+            Self::Before => Err(lost(directory, LostReason::NodeDeleted)),
+        }
+    }
+}
+
+/// The outcome of a hand-over.
+pub(crate) enum HandOver {
+    Done,
+    NotDone,
+    Unknown,
+}
+
+/// Deletes the node of a released lock on the condition that the node of the next attempt exists, which is
+/// granted the lock then (docs/protocol.md#hand-over). This is tried once: if it fails, a plain deletion
+/// follows, after which the next attempt lists the queue.
+pub(crate) async fn hand_over(
+    session: &Session,
+    directory: &LockPath,
+    name: &str,
+) -> Result<HandOver, ReleaseError> {
+    let slot = session.windows.releases.slot().await;
+    // This comes only now: the next attempt may give up while this waits for a slot.
+    let own = directory.child(name);
+    let Some(next) = session.nodes.heir(&own) else { return Ok(HandOver::NotDone) };
+    let heir = directory.child(&next);
+    let (own, heir) = (&own, &heir);
+    let answer = session.request(|handle| async move {
+        let exchange = |writer: &mut zk::MultiWriter<'_>| {
+            writer.add_check_version(heir, -1)?;
+            writer.add_delete(own, None)
+        };
+        session.commit(&handle, 2, exchange).await
+    });
+    let answer = answer.await;
+    drop(slot);
+    let Ok(answer) = answer else { return over(session, directory) };
+    let error = match answer {
+        Ok(_) => {
+            session.nodes.gone(own, Gone::HandedOver { to: &next });
+            observer::handed_over(directory, name, &next);
+            return Ok(HandOver::Done);
+        }
+        Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
+            // The node of the next attempt, or the released one, does not exist; or the former may not be
+            // read.
+            return match session.judge(&source) {
+                FailureKind::SessionGone => over(session, directory),
+                _ => Ok(HandOver::NotDone),
+            };
+        }
+        Err(zk::MultiWriteError::RequestFailed { source }) => source,
+    };
+    log::debug!(path = own, %error, "not handed over");
+    match session.judge(&error) {
+        FailureKind::SessionGone => over(session, directory),
+        FailureKind::Refused(_) | FailureKind::NotNow | FailureKind::NoNode => Ok(HandOver::NotDone),
+        FailureKind::Unknown | FailureKind::TooManyWatches => Ok(HandOver::Unknown),
+    }
+}
+
+/// Deletes one node; repeats that until it is gone.
+pub(crate) async fn delete(
+    session: &Session,
+    directory: &LockPath,
+    name: &str,
+    window: &Window,
+) -> Result<Deleted, ReleaseError> {
+    delete_after(session, directory, name, window, false).await
+}
+
+/// Like [`delete`]; `asked` is whether an earlier request may have deleted the node.
+pub(crate) async fn delete_after(
+    session: &Session,
+    directory: &LockPath,
+    name: &str,
+    window: &Window,
+    asked: bool,
+) -> Result<Deleted, ReleaseError> {
+    let path = directory.child(name);
+    let deleted = delete_path(session, directory, &path, window, asked).await;
+    match &deleted {
+        Ok(Deleted::ByUs) => session.nodes.gone(&path, Gone::Deleted),
+        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.nodes.disown(&path),
+        Err(ReleaseError::Refused { .. }) => session.nodes.refused(directory, name),
+        Err(_) => {}
+    }
+    deleted
+}
+
+async fn delete_path(
+    session: &Session,
+    directory: &LockPath,
+    path: &str,
+    window: &Window,
+    mut asked: bool,
+) -> Result<Deleted, ReleaseError> {
+    persist(session, directory, path, window, |handle| {
+        let asked_before = std::mem::replace(&mut asked, true);
+        async move {
+            // Sends it.
+            let deletion = session.write(|| handle.delete(path, None));
+            session.nodes.deletion_sent(path);
+            match deletion.await {
+                Ok(()) => Ok(Deleted::ByUs),
+                Err(zk::Error::NoNode) if asked_before => Ok(Deleted::PerhapsByUs),
+                Err(zk::Error::NoNode) => Ok(Deleted::Before),
+                Err(error) => Err(error),
+            }
+        }
+    })
+    .await
+}
+
+/// Repeats a request until there is a definite answer, or the session is gone, in which case the servers
+/// delete the node.
+pub(crate) async fn persist<T, F>(
+    session: &Session,
+    directory: &LockPath,
+    path: &str,
+    window: &Window,
+    request: impl FnMut(Handle) -> F,
+) -> Result<T, ReleaseError>
+where
+    F: Future<Output = Result<T, zk::Error>>,
+{
+    match Repetition::for_cleanup(window).ask(session, request).await {
+        Ok(answer) => Ok(answer),
+        Err(Unanswered::NoSession(SessionGone)) => over(session, directory),
+        // The policy of cleanup is never exhausted.
+        Err(Unanswered::Refused(failure) | Unanswered::GaveUp(failure)) => {
+            Err(ReleaseError::Refused { node: directory.to_user(path), others: 0, source: failure.cause })
+        }
+    }
+}
+
+fn over<T>(session: &Session, directory: &LockPath) -> Result<T, ReleaseError> {
+    Err(lost(directory, session.end_reason().unwrap_or(LostReason::Closed)))
+}

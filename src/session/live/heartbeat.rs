@@ -1,0 +1,398 @@
+//! Renews the lease of a session while it has nodes, and ends its locks when the lease has expired.
+//!
+//! One task per session. While the session has nodes and the last renewal is older than T/6, it sends a
+//! heartbeat. Heartbeats are pipelined, so that a stalled one does not delay the next, and one is sent at
+//! once after a reconnect (docs/protocol.md#renewal). T less the margin after the last renewal, every lock of
+//! the session is lost with [`LeaseExpired`](crate::LostReason::LeaseExpired), which the [lease
+//! timer](crate::session::live::lease_timer) notices too. The session may still be alive: then the nodes are
+//! deleted when their guards are dropped, or by this task T after the last renewal
+//! (docs/protocol.md#lost-lock-keeps-its-node).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use zookeeper_client as zk;
+
+use crate::protocol::hold::HoldEvent;
+use crate::protocol::moment::Moment;
+use crate::session::contents::holds::HeldNode;
+use crate::session::live::zk_session::{Handle, Session, SessionGone};
+use crate::session::threads::background::here;
+use crate::session::threads::clock;
+use crate::session::told::journal::TARGET;
+#[cfg(feature = "metrics")]
+use crate::session::told::journal::note_if_room;
+use crate::session::told::log;
+#[cfg(feature = "metrics")]
+use crate::session::told::metrics;
+
+/// The most bytes of paths that one transaction checks: far below ZooKeeper's limit of 1 MiB per request.
+const BYTES_PER_HEARTBEAT: usize = 256 * 1024;
+
+/// The longest pause between two looks at the clock: the runtime's timers do not count the time that the
+/// machine sleeps.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Sends the heartbeats of one session until it ends.
+pub(crate) async fn run(session: Arc<Session>) {
+    let Some(mut states) = session.states() else { return };
+    let mut connected = states.peek_state() != zk::SessionState::Disconnected;
+    let mut live_nodes = session.nodes.count();
+    let mut heartbeats = JoinSet::new();
+    let mut sent: Option<Moment> = None;
+    let mut at_once = false;
+    let mut looks = tokio::time::interval(session.lease().heartbeat_interval());
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        session.tell_time();
+        let kept = session.release_overdue();
+        // An error is impossible: the session, which has the sender, lives.
+        let news = live_nodes.has_changed().unwrap_or(false);
+        // A lock whose node is known to be gone counts until it is lost: other writes may renew the lease,
+        // but only a heartbeat checks the node.
+        let has_nodes = *live_nodes.borrow_and_update() > 0 || session.holds.any();
+        // The nodes of a busy client come and go thousands of times a second. They do not wake this task: while
+        // there are any, or were since the last look, it looks by the clock, early enough for the heartbeat of
+        // a node that has just been created.
+        let by_clock = has_nodes || news;
+        if sent.is_none() && session.holds.any() {
+            // The create of the node renewed the lease. From here on heartbeats check the node.
+            sent = session.lease().last_renewal();
+        }
+        let is_beating = has_nodes && connected;
+        let wait = if is_beating && at_once { Duration::ZERO } else { pause(&session, sent, is_beating) };
+        if wait.is_zero() {
+            at_once = false;
+            sent = Some(clock::now());
+            let session = Arc::clone(&session);
+            heartbeats.spawn(here(async move { send(&session).await }));
+            continue;
+        }
+        let wait = if by_clock {
+            wait.min(LONGEST_PAUSE).min(session.lease().heartbeat_interval() / 4)
+        } else {
+            wait
+        };
+        let wait = kept.map_or(wait, |kept| kept.min(wait));
+        tokio::select! {
+            // All of this is looked at again above, so it does not matter which branch wakes the task.
+            () = tokio::time::sleep(wait) => {}
+            _ = live_nodes.changed(), if !by_clock => {}
+            () = session.news() => {}
+            Some(_) = heartbeats.join_next() => {}
+            _ = looks.tick(), if session.directory_watches.any() => session.directory_watches.look(),
+            state = states.changed() => {
+                let now = state != zk::SessionState::Disconnected;
+                // States are merged: the connection may have been lost and made again in between.
+                at_once |= now;
+                connected = now;
+            }
+            _ = session.ended() => return,
+        }
+    }
+}
+
+/// Returns how long until there is something to do: a heartbeat to send (zero is now), or an expired lease.
+fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration {
+    let now = clock::now();
+    let lease = session.lease();
+    let age = |moment: Option<Moment>| moment.map(|moment| now.since(moment));
+    let left = age(session.lease().last_renewal()).and_then(|age| lease.duration().checked_sub(age));
+    // An expired lease stays expired until the next renewal, which is not waited for here.
+    let until_over = left.filter(|left| !left.is_zero()).unwrap_or_else(|| lease.duration());
+    if !is_beating {
+        return until_over;
+    }
+    // Any answered write renews the lease, so a session that only waits needs no heartbeat after one. Only a
+    // heartbeat shows that the node of a held lock exists.
+    let quiet = match age(sent) {
+        Some(sent) if session.holds.any() => Some(sent),
+        sent => age(session.lease().last_renewal()).into_iter().chain(sent).min(),
+    };
+    let Some(quiet) = quiet else { return Duration::ZERO };
+    lease.heartbeat_interval().saturating_sub(quiet).min(until_over)
+}
+
+async fn send(session: &Arc<Session>) {
+    let sent = clock::now();
+    beat(&Line { session, spare: None }).await;
+    let took = clock::now().since(sent);
+    if took > session.lease().heartbeat_interval() {
+        let (session, took_ms) = (session.number(), took.as_secs_f64() * 1_000.0);
+        log::debug!(
+            name: "heartbeat.late", target: TARGET, session, took_ms,
+            "a heartbeat was answered late, or not at all"
+        );
+        #[cfg(feature = "metrics")]
+        note_if_room(metrics::heartbeat_late);
+    }
+}
+
+/// The connection by which a heartbeat is sent.
+pub(crate) struct Line<'a> {
+    pub(crate) session: &'a Arc<Session>,
+    /// Another handle of the session, with a separate connection.
+    pub(crate) spare: Option<&'a zk::Client>,
+}
+
+impl Line<'_> {
+    async fn request<F: Future>(&self, work: impl FnOnce(Handle) -> F) -> Result<F::Output, SessionGone> {
+        match self.spare {
+            Some(spare) => self.session.request_by(Some(spare.clone()), work).await,
+            None => self.session.request(work).await,
+        }
+    }
+
+    /// Has the session judge the failure of a heartbeat.
+    fn failed(&self, error: &zk::Error) {
+        // The end of a spare connection is not that of the session.
+        let failure = self.spare.is_none().then(|| self.session.judge(error));
+        log::debug!(session = self.session.number(), %error, ?failure, "no heartbeat");
+    }
+}
+
+/// Sends one heartbeat, and waits for its answer: checks the nodes of held locks, in as many transactions as necessary.
+/// A failed check renews the lease too, since it is a committed transaction. It names one missing node; a read that
+/// follows finds the others, or, with servers that do not know that read, one transaction for each.
+pub(crate) async fn beat(line: &Line<'_>) {
+    let session = line.session;
+    let mut nodes = by_node(session.holds.nodes());
+    loop {
+        // Nodes of locks that have been released or converted in the meantime need not exist.
+        nodes.retain_mut(|node| {
+            node.locks.retain(HeldNode::is_held);
+            !node.locks.is_empty()
+        });
+        let mut bytes = 0;
+        let fits = |node: &&Checked| {
+            bytes += node.path.len();
+            bytes <= BYTES_PER_HEARTBEAT
+        };
+        let count = nodes.iter().take_while(fits).count();
+        let rest = nodes.split_off(count);
+        // Without a held lock, the check of `/` renews the lease for the attempts that wait.
+        let root = ["/".to_owned()];
+        let paths: Vec<&String> = match nodes.len() {
+            0 => root.iter().collect(),
+            _ => nodes.iter().map(|node| &node.path).collect(),
+        };
+        let paths = &paths;
+        let reply = line.request(|handle| async move {
+            let check = |writer: &mut zk::MultiWriter<'_>| {
+                paths.iter().try_for_each(|path| writer.add_check_version(path, -1))
+            };
+            session.commit(&handle, paths.len(), check).await
+        });
+        let Ok(reply) = reply.await else { return };
+        match reply {
+            Ok(_) => nodes.clear(),
+            Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+                if index >= nodes.len() {
+                    return;
+                }
+                let failed = nodes.swap_remove(index);
+                match source {
+                    zk::Error::NoNode => deleted(&failed),
+                    zk::Error::SessionExpired => line.failed(&source),
+                    // Its ACL does not allow the check, so whether it exists is unknown. It is checked again
+                    // next time.
+                    error => log::debug!(node = failed.path, %error, "a held node cannot be checked"),
+                }
+                if let Some(missing) = missing(line, &nodes).await {
+                    missing.into_iter().for_each(deleted);
+                    nodes.clear();
+                }
+            }
+            Err(zk::MultiWriteError::RequestFailed { source }) => {
+                return line.failed(&source);
+            }
+        }
+        nodes.extend(rest);
+        if nodes.is_empty() || session.end_reason().is_some() {
+            return;
+        }
+    }
+}
+
+/// A node that is checked once, however many locks are held by it: readers may share one.
+struct Checked {
+    path: String,
+    locks: Vec<HeldNode>,
+}
+
+fn by_node(held: Vec<HeldNode>) -> Vec<Checked> {
+    let mut nodes: HashMap<String, Vec<HeldNode>> = HashMap::with_capacity(held.len());
+    for node in held {
+        nodes.entry(node.path.clone()).or_default().push(node);
+    }
+    nodes.into_iter().map(|(path, locks)| Checked { path, locks }).collect()
+}
+
+/// Tells the locks of a node that it does not exist.
+fn deleted(node: &Checked) {
+    for HeldNode { lock, name, .. } in &node.locks {
+        Arc::clone(lock).on(HoldEvent::NodeDeleted { node: Arc::clone(name) });
+    }
+}
+
+/// Returns which of these nodes do not exist, by one read. `None` if the servers do not know that read. Its
+/// result is at least as new as the transaction that was answered before, but it does not renew the lease.
+///
+/// ZooKeeper has this read since 3.6. An older server, or another product, may refuse it or close the
+/// connection: after any failure it is not sent again in this session.
+async fn missing<'a>(line: &Line<'_>, nodes: &'a [Checked]) -> Option<Vec<&'a Checked>> {
+    let session = line.session;
+    if nodes.is_empty() {
+        return Some(Vec::new());
+    }
+    if !session.reads_together() {
+        return None;
+    }
+    let reply = line.request(|handle| async move {
+        let mut reader = handle.new_multi_reader();
+        for node in nodes {
+            // Smaller than the data: a lock node has no children.
+            reader.add_get_children(&node.path)?;
+        }
+        reader.commit().await
+    });
+    let results = match reply.await.ok()? {
+        Ok(results) if results.len() == nodes.len() => results,
+        Ok(_) => Vec::new(),
+        Err(error) => {
+            line.failed(&error);
+            Vec::new()
+        }
+    };
+    if results.is_empty() {
+        session.read_one_by_one();
+        return None;
+    }
+    let missing = |result: &_| matches!(result, zk::MultiReadResult::Error { err: zk::Error::NoNode });
+    Some(nodes.iter().zip(results).filter(|(_, result)| missing(result)).map(|(node, _)| node).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+    use zookeeper_test_server::Server;
+
+    use super::*;
+    use crate::protocol::hold::Care;
+    use crate::protocol::lease::LeaseMargin;
+    use crate::session::contents::holds::HeldLock;
+    use crate::values::path::LockPath;
+
+    #[derive(Debug)]
+    struct Lock(u64, LockPath);
+
+    impl HeldLock for Lock {
+        fn number(&self) -> u64 {
+            self.0
+        }
+
+        fn directory(&self) -> &LockPath {
+            &self.1
+        }
+
+        fn node(&self) -> Arc<str> {
+            "node".into()
+        }
+
+        fn is_held_by(&self, _node: &str) -> bool {
+            true
+        }
+
+        fn care(&self) -> Care {
+            Care::Nothing
+        }
+
+        fn on(self: Arc<Self>, _event: HoldEvent) {}
+    }
+
+    /// A lock that has not been told of the end of its node.
+    #[derive(Debug)]
+    struct Held {
+        directory: LockPath,
+        told: watch::Sender<bool>,
+    }
+
+    impl HeldLock for Held {
+        fn number(&self) -> u64 {
+            1
+        }
+
+        fn directory(&self) -> &LockPath {
+            &self.directory
+        }
+
+        fn node(&self) -> Arc<str> {
+            "node".into()
+        }
+
+        fn is_held_by(&self, _node: &str) -> bool {
+            true
+        }
+
+        fn care(&self) -> Care {
+            Care::Watch { lease_end: None }
+        }
+
+        fn on(self: Arc<Self>, event: HoldEvent) {
+            if matches!(event, HoldEvent::NodeDeleted { .. }) {
+                self.told.send_replace(true);
+            }
+        }
+    }
+
+    /// Whatever is known of the session's nodes, and although other writes renew the lease.
+    // Shows: node-deleted-by-hand
+    #[tokio::test]
+    async fn a_lock_that_is_held_is_checked_although_the_session_has_no_nodes() {
+        let server = Server::start().unwrap();
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let session = Session::new(1, handle, LeaseMargin::default());
+        session.lease().renewed(clock::now());
+        let beats = tokio::spawn(run(Arc::clone(&session)));
+        // Looks at a session without nodes first.
+        tokio::task::yield_now().await;
+        let directory = LockPath::parse("", "/lock").unwrap();
+        let held = Arc::new(Held { directory, told: watch::Sender::new(false) });
+        session.look_after(&(Arc::<Held>::clone(&held) as Arc<dyn HeldLock>));
+        let mut told = held.told.subscribe();
+        let writes = async {
+            loop {
+                session.lease().renewed(clock::now());
+                // The pace of the other writes.
+                tokio::time::sleep(session.lease().heartbeat_interval() / 10).await;
+            }
+        };
+        let checked = async {
+            tokio::select! {
+                told = told.wait_for(|told| *told) => drop(told.unwrap()),
+                () = writes => {}
+            }
+        };
+        tokio::time::timeout(session.timeout() * 2, checked).await.expect("a heartbeat checks the node");
+        beats.abort();
+    }
+
+    // Shows: kept-read-node
+    #[test]
+    fn a_node_that_several_locks_share_is_checked_once() {
+        let held = [(1, "/a"), (2, "/b"), (3, "/a"), (4, "/a")].map(|(number, directory)| {
+            let lock: Arc<dyn HeldLock> = Arc::new(Lock(number, LockPath::parse("", directory).unwrap()));
+            HeldNode { path: lock.directory().child(&lock.node()), name: lock.node(), lock }
+        });
+        let mut nodes = by_node(held.into());
+        nodes.sort_by(|a, b| a.path.cmp(&b.path));
+        let told: Vec<(&str, Vec<u64>)> = nodes
+            .iter()
+            .map(|node| (&*node.path, node.locks.iter().map(|held| held.lock.number()).collect()))
+            .collect();
+        assert_eq!(told, [("/a/node", vec![1, 3, 4]), ("/b/node", vec![2])]);
+    }
+}

@@ -1,0 +1,7 @@
+//! One session while it is alive: requests through it, its heartbeat and its lease.
+//! The rest of the session and the engine use it. Nothing else reaches the client library's handle.
+
+pub(crate) mod heartbeat;
+pub(crate) mod lease;
+pub(crate) mod lease_timer;
+pub(crate) mod zk_session;

@@ -1,0 +1,371 @@
+//! One ZooKeeper session.
+//!
+//! A session cannot be revived: when it ends, the servers delete its nodes, and the locks held by them are
+//! lost. Everything that belongs to a session is therefore kept in its [`Session`], and nothing of an earlier
+//! session is used in a later one: CURATOR-498 and CURATOR-604 show what happens otherwise
+//! (docs/protocol.md#one-session).
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use zookeeper_client as zk;
+
+use crate::error::{Cause, LostReason};
+use crate::protocol::hold::HoldEvent;
+use crate::protocol::lease::{Lease, LeaseMargin, LeaseState};
+use crate::protocol::moment::Moment;
+use crate::session::contents::directory_watches::DirectoryWatches;
+use crate::session::contents::holds::{HeldLock, Holds, Updated};
+use crate::session::contents::nodes::Nodes;
+use crate::session::contents::running::RunningCount;
+use crate::session::contents::unknown_creates::UnknownCreates;
+use crate::session::contents::watches::WatchLimit;
+use crate::session::contents::window::Windows;
+use crate::session::live::lease::SessionLease;
+use crate::session::live::lease_timer::{self, Leased};
+use crate::session::threads::clock;
+#[cfg(feature = "metrics")]
+use crate::session::told::journal::note_if_room;
+use crate::session::told::log;
+#[cfg(feature = "metrics")]
+use crate::session::told::metrics;
+
+/// One session, from its establishment to its end: then no lock is held or waited for in it any more, and no request
+/// can be sent in it.
+pub(crate) struct Session {
+    number: u64,
+    session_id: i64,
+    /// `None` once the session has ended, so that a guard that is kept for long does not keep the connection of
+    /// a dead session.
+    handle: Mutex<Option<zk::Client>>,
+    ended: watch::Sender<Option<LostReason>>,
+    /// The negotiated session timeout.
+    timeout: Duration,
+    lease: SessionLease,
+    pub(crate) holds: Holds,
+    pub(crate) nodes: Nodes,
+    pub(crate) unknown_creates: UnknownCreates,
+    pub(crate) running: RunningCount,
+    pub(crate) watches: Arc<WatchLimit>,
+    pub(crate) directory_watches: DirectoryWatches,
+    pub(crate) windows: Windows,
+    /// Whether the servers, as far as is known, know a read of several nodes.
+    reads_together: AtomicBool,
+    /// Wakes the heartbeat for a lost lock, which keeps its node, and for the end.
+    news: Notify,
+    /// Whether its end was requested, by closing the client.
+    end_expected: AtomicBool,
+    /// Whether it was the servers that expired it.
+    expired_by_servers: AtomicBool,
+}
+
+/// The name of the event of a loss.
+const LOST: &str = "lock.lost";
+
+/// The session has ended: no request can be sent in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionGone;
+
+/// The client library's handle of a session, lent for one piece of I/O; see [`Session::request`].
+pub(crate) struct Handle(pub(crate) zk::Client);
+
+impl Deref for Handle {
+    type Target = zk::Client;
+
+    fn deref(&self) -> &zk::Client {
+        &self.0
+    }
+}
+
+/// Waits until the connected server has answered a read. A refusal is an answer, too (docs/protocol.md#renewal).
+pub(crate) async fn answers(handle: &zk::Client) -> Result<(), zk::Error> {
+    match handle.check_stat("/").await {
+        Ok(_) | Err(zk::Error::NoAuth) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns whether the servers have expired a session, now that the client library says that it has expired: not by its
+/// own clock, which counts 7/5 of the timeout from a later moment than the last renewal.
+pub(crate) fn expired_by_servers(last_renewal: Option<Moment>, timeout: Duration) -> bool {
+    last_renewal.is_some_and(|renewal| clock::now().since(renewal) < timeout / 4 * 5)
+}
+
+impl Session {
+    pub(crate) fn new(number: u64, handle: zk::Client, margin: LeaseMargin) -> Arc<Self> {
+        let (session_id, timeout) = (handle.session_id().0, handle.session_timeout());
+        Arc::new(Self {
+            number,
+            session_id,
+            handle: Mutex::new(Some(handle)),
+            ended: watch::Sender::new(None),
+            timeout,
+            lease: SessionLease::new(Lease::new(timeout, margin), timeout),
+            holds: Holds::default(),
+            nodes: Nodes::new(number),
+            unknown_creates: UnknownCreates::default(),
+            running: RunningCount::default(),
+            watches: Arc::default(),
+            directory_watches: DirectoryWatches::default(),
+            windows: Windows::default(),
+            reads_together: AtomicBool::new(true),
+            news: Notify::new(),
+            end_expected: AtomicBool::new(false),
+            expired_by_servers: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the number of the session within its client, from 1.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn session_id(&self) -> i64 {
+        self.session_id
+    }
+
+    /// Returns the negotiated session timeout.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Runs one piece of I/O: `work` sends requests in the session and waits for their answers. It is dropped
+    /// when the session ends.
+    ///
+    /// This is the only way to the client library's handle, which is lent for no longer than that. The
+    /// library closes the session when the last clone of the handle is dropped, so a clone that is kept
+    /// during a pause, or while a watch is waited for, would delay `close` and keep the nodes. So pauses and
+    /// waits for watches are outside of `work`, and requests that are sent together are inside.
+    pub(crate) async fn request<F: Future>(
+        &self,
+        work: impl FnOnce(Handle) -> F,
+    ) -> Result<F::Output, SessionGone> {
+        self.request_by(self.handle(), work).await
+    }
+
+    /// Like [`request`](Self::request), by this handle of the session, which may have a separate connection.
+    pub(crate) async fn request_by<F: Future>(
+        &self,
+        handle: Option<zk::Client>,
+        work: impl FnOnce(Handle) -> F,
+    ) -> Result<F::Output, SessionGone> {
+        let handle = handle.ok_or(SessionGone)?;
+        tokio::select! {
+            biased;
+            answer = work(Handle(handle)) => Ok(answer),
+            _ = self.ended() => Err(SessionGone),
+        }
+    }
+
+    /// Returns a watcher of the state that the client library reports; `None` if the session has ended. The
+    /// current state counts as seen.
+    pub(crate) fn states(&self) -> Option<zk::StateWatcher> {
+        self.handle().map(|handle| handle.state_watcher())
+    }
+
+    pub(crate) fn handle(&self) -> Option<zk::Client> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns how the session ended; `None` if it has not.
+    pub(crate) fn end_reason(&self) -> Option<LostReason> {
+        *self.ended.borrow()
+    }
+
+    /// Waits until the session ends. The future does not borrow the session.
+    pub(crate) fn ended(&self) -> impl Future<Output = LostReason> + Send + use<> {
+        let mut ended = self.ended.subscribe();
+        async move {
+            match ended.wait_for(Option::is_some).await {
+                Ok(reason) => (*reason).unwrap_or(LostReason::Closed),
+                // The session has been dropped, so no lock is held in it.
+                Err(_) => LostReason::Closed,
+            }
+        }
+    }
+
+    /// Ends the session, which tells guards, waiters and requests, and drops its handle, which closes it at the servers.
+    /// Requests under way are abandoned. The first reason counts.
+    pub(crate) fn end(&self, reason: LostReason) {
+        if self.end_reason().is_none() {
+            // This comes first: a task that is notified of the end must find no guard that still reports
+            // `Held`.
+            for lock in self.holds.active() {
+                lock.on(HoldEvent::SessionEnding(reason));
+            }
+        }
+        let first = self.ended.send_if_modified(|ended| {
+            let first = ended.is_none();
+            if first {
+                *ended = Some(reason);
+            }
+            first
+        });
+        if first {
+            // A lock that is registered from now on sees the end itself.
+            for node in self.holds.all() {
+                node.lock.on(HoldEvent::SessionEnded(reason));
+            }
+            self.directory_watches.clear();
+            self.tell_news();
+            #[cfg(feature = "metrics")]
+            note_if_room(move || metrics::session_ended(reason.label()));
+            let (session, session_id) = (self.number, format!("{:#x}", self.session_id));
+            log::info!(name: "session.ended", session, session_id, %reason, "session over");
+        }
+        // Only now: the drop of the last clone of the handle can close the session.
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(handle);
+    }
+
+    /// Ends the session because the client library says that it has expired.
+    pub(crate) fn expired(&self) {
+        if expired_by_servers(self.lease.last_renewal(), self.timeout()) {
+            self.expired_by_servers.store(true, Ordering::Relaxed);
+        }
+        self.end(LostReason::SessionExpired);
+    }
+
+    /// Returns whether the servers have expired the session, and deleted its nodes. `false` if only the client has
+    /// given it up.
+    pub(crate) fn is_expired_by_servers(&self) -> bool {
+        self.expired_by_servers.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether this session owns a node of this client that was found; ends the session if it does
+    /// not (docs/protocol.md#owner-check).
+    pub(crate) fn owns(&self, stat: &zk::Stat) -> bool {
+        let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id();
+        if !owns {
+            self.end(LostReason::SessionReplaced);
+        }
+        owns
+    }
+
+    /// Returns the lease of the session.
+    pub(crate) fn lease(&self) -> &SessionLease {
+        &self.lease
+    }
+
+    /// Returns whether a lock that is held in the session may be granted to another caller without a request.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.lease.is_valid() && self.end_reason().is_none()
+    }
+
+    /// Has the log say that a lock was lost.
+    pub(crate) fn log_loss(&self, lock: &dyn HeldLock, reason: LostReason) {
+        let (path, name, session) = (lock.directory().user(), lock.node(), self.number);
+        let node = &*name;
+        if reason == LostReason::Closed && self.end_expected.load(Ordering::Relaxed) {
+            log::debug!(name: LOST, path, node, session, "lock lost: the client was closed while it was held");
+        } else {
+            log::warn!(name: LOST, path, node, session, %reason, "lock lost");
+        }
+    }
+
+    /// Records that the end of the session is requested, so that the loss of its locks is no warning.
+    pub(crate) fn expect_end(&self) {
+        self.end_expected.store(true, Ordering::Relaxed);
+    }
+
+    /// Wakes the task that waits for [`news`](Self::news).
+    pub(crate) fn tell_news(&self) {
+        self.news.notify_one();
+    }
+
+    /// Waits until a lost lock keeps its node, also if that came before this call.
+    pub(crate) async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    /// Registers a lock by its current state, or forgets it. Called after each change of that state.
+    pub(crate) fn look_after(self: &Arc<Self>, lock: &Arc<dyn HeldLock>) {
+        let Updated { is_first, lease_end } = self.holds.update(lock);
+        if is_first {
+            lease_timer::arm(&(Arc::<Self>::clone(self) as Arc<dyn Leased>));
+        }
+        if let Some(end) = lease_end {
+            lease_timer::wake_by(end);
+        }
+    }
+
+    /// Tells the holders, and tasks that wait for a change, how the passing of time has changed the lease, and
+    /// which of the leases that callers have set are over. Returns how long until the next change, if no
+    /// renewal comes.
+    pub(crate) fn tell_time(&self) -> Duration {
+        let now = clock::now();
+        for lock in self.holds.lease_over(now) {
+            lock.on(HoldEvent::LeaseOver { now });
+        }
+        self.lease.tell();
+        if self.lease.state() == LeaseState::Expired {
+            for lock in self.holds.active() {
+                // This is checked again for each lock, after its registration: a lock that was granted by a
+                // renewal of this very moment is not lost.
+                if self.lease.state() == LeaseState::Expired {
+                    lock.on(HoldEvent::LeaseExpired { until: self.lease.kept_until() });
+                }
+            }
+        }
+        let next = self.lease.until_next_state();
+        self.holds.next_lease_end().map_or(next, |end| next.min(end.since(clock::now())))
+    }
+
+    /// Releases the nodes of lost locks that need not be kept any longer. Returns how long until the next
+    /// one.
+    pub(crate) fn release_overdue(&self) -> Option<Duration> {
+        let (over, next) = self.holds.overdue(clock::now());
+        for lock in over {
+            lock.on(HoldEvent::GraceOver);
+        }
+        next
+    }
+
+    /// Returns whether several nodes may be read by one request, which not all servers know.
+    pub(crate) fn reads_together(&self) -> bool {
+        self.reads_together.load(Ordering::Relaxed)
+    }
+
+    /// Has several nodes read by one request for each from now on.
+    pub(crate) fn read_one_by_one(&self) {
+        self.reads_together.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns whether there is anything to write in the session: heartbeats, while there are nodes, or
+    /// creates.
+    pub(crate) fn is_wanted(&self) -> bool {
+        *self.nodes.count().borrow() > 0 || *self.running.watch().borrow() > 0
+    }
+}
+
+impl Leased for Session {
+    fn tell_time(&self) -> Duration {
+        // The inherent method.
+        Self::tell_time(self)
+    }
+
+    fn is_watched(&self) -> bool {
+        // The end of the session has notified its locks, and a lock that is registered later notices it by
+        // itself. The guards may be kept for long after that.
+        self.holds.any() && self.end_reason().is_none()
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("number", &self.number)
+            .field("session_id", &format_args!("{:#x}", self.session_id))
+            .field("ended", &self.end_reason())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns an error of the client library as the source of one of this crate.
+pub(crate) fn cause(error: zk::Error) -> Cause {
+    Arc::new(error)
+}

@@ -1,0 +1,162 @@
+//! Repeats a request until it is answered, or a retry is no use.
+
+use std::time::{Duration, Instant};
+
+use zookeeper_client as zk;
+
+use crate::error::RequestFailure;
+use crate::protocol::failure::{Failure, FailureKind};
+use crate::session::contents::window::Window;
+use crate::session::live::zk_session::{Handle, Session, SessionGone};
+use crate::session::request::retry::RetryPolicy;
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(crate) enum Unanswered<N> {
+    NoSession(N),
+    /// The servers refused it; a retry would not change that.
+    Refused(Failure),
+    /// The retry policy is exhausted. Has the last failure.
+    GaveUp(Failure),
+}
+
+impl<N: Into<Self>> From<Unanswered<N>> for RequestFailure {
+    fn from(unanswered: Unanswered<N>) -> Self {
+        match unanswered {
+            Unanswered::NoSession(no_session) => no_session.into(),
+            Unanswered::Refused(failure) => failure.refused(),
+            Unanswered::GaveUp(failure) => failure.unanswered(),
+        }
+    }
+}
+
+/// How requests are repeated, and how often one was, perhaps in several sessions.
+pub(crate) struct Repetition<'a> {
+    policy: RetryPolicy,
+    /// The window of cleanup. `None` for other requests.
+    window: Option<&'a Window>,
+    since: Instant,
+    failures: u32,
+    /// How many sessions have ended with a request of this under way.
+    sessions: u32,
+}
+
+impl<'a> Repetition<'a> {
+    /// Repeats by this policy, until the session has ended.
+    pub(crate) fn new(policy: RetryPolicy) -> Self {
+        Self { policy, window: None, since: Instant::now(), failures: 0, sessions: 0 }
+    }
+
+    /// Repeats for cleanup: until the session has ended, each request in a slot of this window.
+    pub(crate) fn for_cleanup(window: &'a Window) -> Self {
+        Self { window: Some(window), ..Self::new(RetryPolicy::CLEAN_UP) }
+    }
+
+    /// Sends a request in one session, and repeats it.
+    pub(crate) async fn ask<T, F>(
+        &mut self,
+        session: &Session,
+        mut request: impl FnMut(Handle) -> F,
+    ) -> Result<T, Unanswered<SessionGone>>
+    where
+        F: Future<Output = Result<T, zk::Error>>,
+    {
+        loop {
+            if let Ok(answer) = self.ask_once(session, &mut request).await? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Waits until a request whose session has ended may be sent in the next one: the first time at once, then
+    /// as the policy says. Returns `false` if it may not: a request that ends each session would otherwise
+    /// cause new sessions without end.
+    pub(crate) async fn in_next_session(&mut self) -> bool {
+        if let Some(failures) = self.sessions.checked_sub(1) {
+            let Some(pause) = self.policy.pause(failures, self.since.elapsed()) else { return false };
+            tokio::time::sleep(pause).await;
+        }
+        self.sessions = self.sessions.saturating_add(1);
+        true
+    }
+
+    /// Sends a request in one session. After a failure for which a request is repeated, waits until it may
+    /// be, and returns the failure.
+    pub(crate) async fn ask_once<T, F>(
+        &mut self,
+        session: &Session,
+        request: impl FnOnce(Handle) -> F,
+    ) -> Result<Result<T, Failure>, Unanswered<SessionGone>>
+    where
+        F: Future<Output = Result<T, zk::Error>>,
+    {
+        let slot = match self.window {
+            Some(window) => Some(window.slot().await),
+            None => None,
+        };
+        let answer = session.request(request).await;
+        drop(slot);
+        let failure = match answer.map_err(Unanswered::NoSession)? {
+            Ok(answer) => return Ok(Ok(answer)),
+            Err(error) => session.failure(error),
+        };
+        let pause = match after(failure.kind, &self.policy, self.failures, self.since.elapsed()) {
+            Next::Again(pause) => pause,
+            Next::GiveUp => return Err(Unanswered::GaveUp(failure)),
+            Next::Refused => return Err(Unanswered::Refused(failure)),
+            Next::SessionGone => return Err(Unanswered::NoSession(SessionGone)),
+        };
+        self.failures = self.failures.saturating_add(1);
+        // The end of the session ends the pause too.
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = session.ended() => return Err(Unanswered::NoSession(SessionGone)),
+        }
+        Ok(Err(failure))
+    }
+}
+
+/// The reaction to a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Again(Duration),
+    GiveUp,
+    Refused,
+    SessionGone,
+}
+
+fn after(failure: FailureKind, policy: &RetryPolicy, failures: u32, elapsed: Duration) -> Next {
+    match failure {
+        FailureKind::Refused(_) | FailureKind::TooManyWatches => Next::Refused,
+        FailureKind::SessionGone => Next::SessionGone,
+        FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => {
+            policy.pause(failures, elapsed).map_or(Next::GiveUp, Next::Again)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::failure::Refusal;
+
+    #[test]
+    fn what_is_unknown_is_asked_again_for_as_long_as_the_policy_says() {
+        let second = Duration::from_secs(1);
+        let twice = RetryPolicy::n_times(2, second);
+        let next = |kind, failures| after(kind, &twice, failures, Duration::ZERO);
+        for kind in [FailureKind::NoNode, FailureKind::NotNow, FailureKind::Unknown] {
+            assert_eq!(next(kind, 1), Next::Again(second));
+            assert_eq!(next(kind, 2), Next::GiveUp);
+        }
+        assert_eq!(next(FailureKind::Refused(Refusal::NoAuth), 0), Next::Refused);
+        assert_eq!(next(FailureKind::SessionGone, 2), Next::SessionGone);
+    }
+
+    #[test]
+    fn clean_up_never_gives_up() {
+        let next = |failures| after(FailureKind::Unknown, &RetryPolicy::CLEAN_UP, failures, Duration::MAX);
+        let again = |millis| Next::Again(Duration::from_millis(millis));
+        assert_eq!([0, 1, 6, 7, u32::MAX].map(next), [10, 20, 640, 1000, 1000].map(again));
+    }
+}

@@ -1,0 +1,394 @@
+//! The calls that acquire locks, and the holds that they are granted, as they are reported to the tracing subscriber
+//! and the metrics recorder: by the [journal](crate::session::told::journal), whose thread knows each call from its
+//! beginning to its one end.
+//!
+//! The names are part of the public interface: docs/observability.md has them in tables, and a test compares
+//! those with the reported names.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::field::Empty;
+use tracing::{Dispatch, Level, Span, debug_span};
+
+use crate::error::LostReason;
+use crate::session::threads::waker::contain_panic;
+use crate::session::told::journal::{self, TARGET};
+use crate::session::told::log;
+#[cfg(feature = "metrics")]
+use crate::session::told::metrics::{self, Series};
+use crate::values::path::LockPath;
+
+/// Identifies an observed call.
+pub(crate) type CallNumber = NonZeroU64;
+
+/// The kind of lock that is acquired.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) path: LockPath,
+    /// A conversion changes it.
+    pub(crate) recipe: &'static str,
+    #[cfg(feature = "metrics")]
+    pub(crate) prefix: Arc<str>,
+}
+
+/// The way in which a lock was granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum How {
+    /// A list of the queue showed that nothing was before it.
+    #[default]
+    List,
+    /// Nothing could be before it, without a list.
+    Succession,
+    /// It had waited for other contenders.
+    Event,
+    /// One transaction of the holder before it, in this process.
+    HandedOver,
+    /// The holder before it, in this process, without a request.
+    Memory,
+    /// The node was kept by this process, without a request.
+    Kept,
+    /// Other readers of this process have the node, without a request.
+    Shared,
+}
+
+impl How {
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Succession => "succession",
+            Self::Event => "event",
+            Self::HandedOver => "handed_over",
+            Self::Memory => "memory",
+            Self::Kept => "kept",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// A grant, as its caller has it.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) how: How,
+    pub(crate) node: Arc<str>,
+    pub(crate) session: u64,
+    /// How many nodes were granted: permits, or the members of a multi-lock.
+    pub(crate) holds: usize,
+}
+
+/// How a call, or the hold that it was granted, has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CallEnd {
+    NotGranted(&'static str),
+    Lost(LostReason),
+    /// By a call, or else by a drop.
+    Released {
+        by_call: bool,
+    },
+}
+
+/// An observed call, from its beginning until the end of the hold that it was granted: the first loss of one of its
+/// nodes, or the last release.
+#[derive(Debug)]
+pub(crate) struct Life {
+    number: CallNumber,
+    /// How it ends when this is dropped. `None` once that is noted.
+    end: Mutex<Option<CallEnd>>,
+}
+
+impl Life {
+    /// Notes a call; `None` if it is not observed: no subscriber wants it, or the queue is full. The caller's
+    /// thread calls this: its subscriber is asked here whether it is interested, and which span is current.
+    pub(crate) fn begin(subject: impl FnOnce() -> Subject) -> Option<Arc<Self>> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let is_traced = is_traced();
+        if !is_traced && !cfg!(feature = "metrics") {
+            return None;
+        }
+        let subscriber = || tracing::dispatcher::get_default(Clone::clone);
+        let traced = is_traced.then(|| (subscriber(), Span::current()));
+        let number = CallNumber::new(LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1))?;
+        let (subject, asked) = (subject(), Instant::now());
+        journal::note_if_room(move || Observed::begin(number, subject, asked, traced))
+            .then(|| Arc::new(Self { number, end: Mutex::new(Some(CallEnd::NotGranted("cancelled"))) }))
+    }
+
+    pub(crate) fn number(&self) -> CallNumber {
+        self.number
+    }
+
+    /// Reports the grant.
+    pub(crate) fn granted(&self, granted: Granted) {
+        self.ends_by(CallEnd::Released { by_call: false });
+        let at = Instant::now();
+        note(self.number, move |observed| observed.granted(at, &granted));
+    }
+
+    /// Reports its end, once.
+    pub(crate) fn end(&self, end: CallEnd) {
+        let is_first = self.end.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
+        if is_first {
+            let (call, at) = (self.number, Instant::now());
+            journal::note(move || {
+                let observed = CALLS.with_borrow_mut(|calls| calls.remove(&call));
+                observed.into_iter().for_each(|observed| observed.end(at, end));
+            });
+        }
+    }
+
+    fn ends_by(&self, end: CallEnd) {
+        let mut known = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = known.map(|_| end);
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let end = *self.end.get_mut().unwrap_or_else(PoisonError::into_inner);
+        end.into_iter().for_each(|end| self.end(end));
+    }
+}
+
+/// The part of an observed call that one of its holds has, from its grant to its end.
+#[derive(Debug, Default)]
+pub(crate) struct HoldLife(Mutex<Option<Arc<Life>>>);
+
+impl HoldLife {
+    /// Begins with the grant to a caller; a hold is granted to one.
+    pub(crate) fn begin(&self, life: &Arc<Life>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(life));
+    }
+
+    /// Notes its end, once.
+    pub(crate) fn over(&self, end: CallEnd) {
+        let life = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (life, end) {
+            // The last release is noted by the drop.
+            (Some(life), CallEnd::Released { .. }) => life.ends_by(end),
+            (Some(life), _) => life.end(end),
+            (None, _) => {}
+        }
+    }
+
+    /// Reports its conversion.
+    pub(crate) fn converted(&self, recipe: &'static str) {
+        let life = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(life) = life {
+            let call = life.number;
+            // One guard may convert as often as it likes.
+            journal::note_if_room(move || observed(call, |observed| observed.converted(recipe)));
+        }
+    }
+}
+
+/// Reports that a call waits: with its node, if it has one, and the known number of contenders ahead.
+pub(crate) fn queued(call: CallNumber, node: Option<&str>, ahead: Option<usize>) {
+    let node = node.map(str::to_owned);
+    note(call, move |observed| observed.queued(node.as_deref(), ahead));
+}
+
+/// Reports that a released lock went to another caller of this process.
+pub(crate) fn handed_over(directory: &LockPath, node: &str, to: &str) {
+    let path = directory.user();
+    log::debug!(
+        name: "lock.handed_over", target: TARGET, path, node, to,
+        "lock handed over to another caller of this process"
+    );
+}
+
+fn note(call: CallNumber, tell: impl FnOnce(&mut Observed) + Send + 'static) {
+    journal::note(move || observed(call, tell));
+}
+
+/// Returns whether the subscriber of the caller is interested in locks. Without one this is a load and a
+/// comparison.
+fn is_traced() -> bool {
+    let mut wanted = false;
+    contain_panic(|| wanted = tracing::enabled!(target: TARGET, Level::DEBUG));
+    wanted
+}
+
+thread_local! {
+    /// The calls that are observed now: on the journal's thread, which alone does what follows here.
+    static CALLS: RefCell<HashMap<CallNumber, Observed>> = RefCell::default();
+}
+
+fn observed(call: CallNumber, tell: impl FnOnce(&mut Observed)) {
+    CALLS.with_borrow_mut(|calls| calls.get_mut(&call).map(tell));
+}
+
+/// One observed call.
+#[derive(Debug)]
+struct Observed {
+    subject: Subject,
+    asked: Instant,
+    granted: Option<Instant>,
+    /// `None` if no subscriber is interested.
+    traced: Option<Traced>,
+}
+
+/// The spans of a call, and the subscriber that knows them.
+#[derive(Debug)]
+struct Traced {
+    subscriber: Dispatch,
+    /// The span that the call was made in.
+    around: Span,
+    /// The wait, then the hold.
+    span: Span,
+}
+
+impl Traced {
+    /// Calls the subscriber, which may panic.
+    fn tell(&self, tell: impl FnOnce(&Span)) {
+        contain_panic(|| tracing::dispatcher::with_default(&self.subscriber, || tell(&self.span)));
+    }
+
+    /// Ends the span, and begins the next in the one around the call.
+    fn enter(&mut self, begin: impl FnOnce(&Span) -> Span) {
+        let mut next = Span::none();
+        contain_panic(|| {
+            next = tracing::dispatcher::with_default(&self.subscriber, || begin(&self.around));
+        });
+        close(&self.subscriber, std::mem::replace(&mut self.span, next));
+    }
+
+    fn end(self) {
+        let Self { subscriber, around, span } = self;
+        // One after the other: a second panic while the first unwinds would abort the process.
+        close(&subscriber, span);
+        close(&subscriber, around);
+        contain_panic(move || drop(subscriber));
+    }
+}
+
+/// Drops a span where its subscriber is the current one, which the registry of `tracing-subscriber` relies on to
+/// find the span's parent.
+fn close(subscriber: &Dispatch, span: Span) {
+    contain_panic(|| tracing::dispatcher::with_default(subscriber, move || drop(span)));
+}
+
+/// An event in the span of a call.
+macro_rules! event {
+    ($span:ident, $name:literal, $text:literal, $($fields:tt)*) => {
+        tracing::event!(name: $name, target: TARGET, parent: $span, Level::DEBUG, $($fields)*, $text)
+    };
+}
+
+/// A measurement of a call, for the recorder, which may panic.
+macro_rules! measure {
+    ($observed:expr, $what:ident($($value:expr),*)) => {
+        #[cfg(feature = "metrics")]
+        contain_panic(|| metrics::$what(&$observed.series() $(, $value)*));
+    };
+}
+
+impl Observed {
+    fn begin(call: CallNumber, subject: Subject, asked: Instant, traced: Option<(Dispatch, Span)>) {
+        let traced = traced.map(|(subscriber, around)| {
+            let mut traced = Traced { subscriber, around, span: Span::none() };
+            let (path, recipe) = (subject.path.user(), subject.recipe);
+            traced.enter(|around| {
+                debug_span!(
+                    target: TARGET, parent: around, "lock.acquire", path, recipe,
+                    outcome = Empty, ahead = Empty, wait_ms = Empty
+                )
+            });
+            traced.tell(|span| event!(span, "lock.asked", "lock asked for", path, recipe));
+            traced
+        });
+        let observed = Self { subject, asked, granted: None, traced };
+        measure!(observed, asked());
+        CALLS.with_borrow_mut(|calls| calls.insert(call, observed));
+    }
+
+    fn tell(&self, tell: impl FnOnce(&Span, &str, &'static str)) {
+        if let Some(traced) = &self.traced {
+            traced.tell(|span| tell(span, self.subject.path.user(), self.subject.recipe));
+        }
+    }
+
+    #[cfg(feature = "metrics")]
+    fn series(&self) -> Series {
+        (self.subject.recipe, Arc::clone(&self.subject.prefix))
+    }
+
+    fn queued(&self, node: Option<&str>, ahead: Option<usize>) {
+        self.tell(|span, path, _| {
+            if let Some(ahead) = ahead {
+                span.record("ahead", ahead);
+            }
+            event!(span, "lock.queued", "lock waited for", path, node, ahead);
+        });
+        measure!(self, queued(ahead));
+    }
+
+    fn granted(&mut self, at: Instant, granted: &Granted) {
+        self.granted = Some(at);
+        let (how, waited) = (granted.how.label(), at.saturating_duration_since(self.asked));
+        let (node, session, wait_ms) = (&*granted.node, granted.session, millis(waited));
+        self.tell(|span, path, recipe| {
+            span.record("outcome", how).record("wait_ms", wait_ms);
+            let holds = granted.holds;
+            event!(span, "lock.granted", "lock granted", path, recipe, node, session, how, holds, wait_ms);
+        });
+        if let Some(traced) = &mut self.traced {
+            let (path, recipe) = (self.subject.path.user(), self.subject.recipe);
+            traced.enter(|around| {
+                debug_span!(
+                    target: TARGET, parent: around, "lock.hold", path, recipe, node, session, how,
+                    outcome = Empty, hold_ms = Empty
+                )
+            });
+        }
+        measure!(self, granted(how, waited));
+    }
+
+    fn converted(&mut self, recipe: &'static str) {
+        measure!(self, converted(recipe));
+        self.subject.recipe = recipe;
+        self.tell(|span, path, recipe| {
+            span.record("recipe", recipe);
+            event!(span, "lock.converted", "lock converted", path, recipe);
+        });
+    }
+
+    fn end(self, at: Instant, end: CallEnd) {
+        let took = at.saturating_duration_since(self.granted.unwrap_or(self.asked));
+        self.tell(|span, path, recipe| match end {
+            CallEnd::NotGranted(reason) => {
+                let wait_ms = millis(took);
+                span.record("outcome", reason).record("wait_ms", wait_ms);
+                event!(span, "lock.not_granted", "lock not granted", path, recipe, reason, wait_ms);
+            }
+            // Its session's log has the event, which is a warning.
+            CallEnd::Lost(reason) => {
+                span.record("outcome", reason.label()).record("hold_ms", millis(took));
+            }
+            CallEnd::Released { by_call } => {
+                let (by, hold_ms) = (if by_call { "call" } else { "drop" }, millis(took));
+                span.record("outcome", "released").record("hold_ms", hold_ms);
+                event!(span, "lock.released", "lock released", path, recipe, by, hold_ms);
+            }
+        });
+        match end {
+            CallEnd::NotGranted(_reason) => {
+                measure!(self, not_granted(_reason));
+            }
+            CallEnd::Lost(_reason) => {
+                measure!(self, over(Some(_reason.label()), took));
+            }
+            CallEnd::Released { .. } => {
+                measure!(self, over(None, took));
+            }
+        }
+        self.traced.into_iter().for_each(Traced::end);
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1_000.0
+}

@@ -1,0 +1,135 @@
+//! How paths and errors are shown in messages: on one line, and not at any length.
+
+use std::error::Error;
+use std::fmt;
+
+/// A text of more characters than this is cut.
+const LONGEST: usize = 120;
+
+/// A text for a message; a long text is cut in the middle, and keeps its beginning and its end.
+pub(crate) struct Short<'a>(pub(crate) &'a str);
+
+/// The same in quotation marks, as by [`Debug`](fmt::Debug) for `str`.
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+
+/// The beginning and the end of a text that is too long.
+fn cut(text: &str) -> Option<(&str, &str)> {
+    let longer = text.char_indices().nth(LONGEST).is_some();
+    let half = LONGEST / 2;
+    let (begin, _) = text.char_indices().nth(half).filter(|_| longer)?;
+    let (end, _) = text.char_indices().rev().nth(half - 2)?;
+    Some((text.get(..begin)?, text.get(end..)?))
+}
+
+impl fmt::Display for Short<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match cut(self.0) {
+            Some((begin, end)) => write!(f, "{begin}…{end}"),
+            None => f.write_str(self.0),
+        }
+    }
+}
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match cut(self.0) {
+            Some((begin, end)) => write!(f, "\"{}…{}\"", begin.escape_debug(), end.escape_debug()),
+            None => fmt::Debug::fmt(self.0, f),
+        }
+    }
+}
+
+impl fmt::Debug for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Shows an error on one line: its message, and those of its sources.
+pub(crate) fn debug(name: &str, error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{name}({error}")?;
+    let mut source = error.source();
+    while let Some(error) = source {
+        f.write_str(": ")?;
+        // A list of causes has one on each line.
+        for (i, line) in error.to_string().lines().enumerate() {
+            write!(f, "{}{line}", if i == 0 { "" } else { "; " })?;
+        }
+        source = error.source();
+    }
+    f.write_str(")")
+}
+
+/// `Debug` for errors: their messages, after the name of the type and of the variant.
+///
+/// A `Request` shows the error in it, which has a name too.
+macro_rules! debug_as_text {
+    ($error:ident: Request { $($variant:ident),+ $(,)? }) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let name = match self {
+                    Self::Request(error) => return write!(f, "{}::Request({error:?})", stringify!($error)),
+                    $(Self::$variant { .. } => concat!(stringify!($error), "::", stringify!($variant)),)+
+                };
+                $crate::values::shown::debug(name, self, f)
+            }
+        }
+    };
+    ($error:ident { $($variant:ident),+ $(,)? }) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                // There is no wildcard, so that a new variant must be listed.
+                let name = match self {
+                    $(Self::$variant { .. } => concat!(stringify!($error), "::", stringify!($variant)),)+
+                };
+                $crate::values::shown::debug(name, self, f)
+            }
+        }
+    };
+    ($error:ident) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $crate::values::shown::debug(stringify!($error), self, f)
+            }
+        }
+    };
+}
+
+/// `Debug` for locks: their paths.
+macro_rules! debug_as_path {
+    ($($lock:ident),* $(,)?) => {
+        $(
+            impl std::fmt::Debug for $lock {
+                fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    write!(f, "{}({})", stringify!($lock), $crate::values::shown::Quoted(self.path()))
+                }
+            }
+        )*
+    };
+}
+
+pub(crate) use {debug_as_path, debug_as_text};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_short_is_shown_whole() {
+        let exact = "x".repeat(LONGEST);
+        for text in ["", "/locks/a", "/Ä\"\n", &exact] {
+            assert_eq!(Short(text).to_string(), text);
+            assert_eq!(Quoted(text).to_string(), format!("{text:?}"));
+        }
+    }
+
+    #[test]
+    fn what_is_long_keeps_its_beginning_and_its_end() {
+        let long = format!("/begin/{}/end", "ä".repeat(16_000));
+        for shown in [Short(&long).to_string(), Quoted(&long).to_string()] {
+            assert!(shown.chars().count() <= LONGEST + 2, "{shown}");
+            assert!(shown.contains("/begin/") && shown.contains("/end") && shown.contains('…'), "{shown}");
+        }
+        assert_eq!(Short(&long).to_string().chars().count(), LONGEST);
+    }
+}
