@@ -11,7 +11,7 @@ use crate::engine::node::held::Held;
 use crate::error::{AcquireError, BuildError};
 use crate::locks::guard::LockGuard;
 use crate::recipes::election::{self, election_methods};
-use crate::session::told::log;
+use crate::session::reports::log;
 use crate::values::token::FencingToken;
 
 /// An election whose leader runs one thing: [`lead`](Self::lead).

@@ -15,7 +15,7 @@ use crate::locks::guard::LockGuard;
 use crate::locks::mutex::InterProcessMutex;
 use crate::locks::transaction::{Transaction, get_data};
 use crate::protocol::once;
-use crate::session::told::log;
+use crate::session::reports::log;
 use crate::values::path::LockPath;
 use crate::values::shown::Quoted;
 use crate::values::token::FencingToken;

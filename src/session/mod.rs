@@ -10,7 +10,7 @@ pub(crate) use simulated as background;
 
 pub(crate) mod threads;
 
-pub(crate) mod told;
+pub(crate) mod reports;
 
 pub(crate) mod contents;
 

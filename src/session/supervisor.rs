@@ -16,14 +16,14 @@ use crate::session::dial::spare;
 use crate::session::leftovers::cleanup::Cleanup;
 use crate::session::live::heartbeat;
 use crate::session::live::zk_session::Session;
+#[cfg(feature = "metrics")]
+use crate::session::reports::journal::note_if_room;
+use crate::session::reports::log;
+#[cfg(feature = "metrics")]
+use crate::session::reports::metrics;
 use crate::session::threads::background;
 use crate::session::threads::clock;
 use crate::session::threads::waker::contain_panic;
-#[cfg(feature = "metrics")]
-use crate::session::told::journal::note_if_room;
-use crate::session::told::log;
-#[cfg(feature = "metrics")]
-use crate::session::told::metrics;
 
 /// Where a client is between its first session and its end.
 #[derive(Clone, Debug)]

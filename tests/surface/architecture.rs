@@ -509,18 +509,18 @@ fn only_the_engine_and_the_session_speak_zookeeper() {
     assert_eq!(shown, ["async fn request", "fn connector"]);
 }
 
-/// A subscriber may block, or panic, which costs a line of `src/session/told/log.rs` and nothing else
+/// A subscriber may block, or panic, which costs a line of `src/session/reports/log.rs` and nothing else
 /// (docs/protocol.md#contained-lines).
 // Shows: contained-lines
 #[test]
 fn nothing_is_logged_but_by_lines_of_the_journal() {
     // The macros, and what is told of calls.
-    let allowed = ["log", "journal", "observer"].map(|name| format!("src/session/told/{name}.rs"));
+    let allowed = ["log", "journal", "observer"].map(|name| format!("src/session/reports/{name}.rs"));
     let is_meant = |file: &str| !allowed.iter().any(|allowed| allowed == file);
     let found = forbidden(is_meant, |segments| segments.first().is_some_and(|first| first == "tracing"));
     assert_none(
         &found,
-        "The library logs by the macros of src/session/told/log.rs, not by those of tracing.",
+        "The library logs by the macros of src/session/reports/log.rs, not by those of tracing.",
     );
 }
 

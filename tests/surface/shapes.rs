@@ -322,7 +322,7 @@ async fn the_loss_is_waited_for_without_the_guard() {
 const THREADS: [(&str, &str); 6] = [
     ("src/session/setup.rs", "zk-session"),
     ("src/session/live/lease_timer.rs", "zk-lease"),
-    ("src/session/told/journal.rs", "zk-watch"),
+    ("src/session/reports/journal.rs", "zk-watch"),
     ("src/session/dial/probe.rs", "zk-probe"),
     ("src/session/dial/spare.rs", "zk-spare"),
     ("test-server/src/server.rs", "zk-test-server"),

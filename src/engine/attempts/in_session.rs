@@ -24,9 +24,9 @@ use crate::protocol::moment::Moment;
 use crate::protocol::permits::lease_beginning;
 use crate::session::leftovers::cleanup::{Item, Orphan};
 use crate::session::leftovers::tickets::Ticket;
+use crate::session::reports::log;
+use crate::session::reports::observer::How;
 use crate::session::threads::clock;
-use crate::session::told::log;
-use crate::session::told::observer::How;
 use crate::values::path::LockPath;
 
 /// One attempt to get a lock, or permits of a semaphore.

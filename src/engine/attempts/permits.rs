@@ -33,8 +33,8 @@ use crate::protocol::permits::{
 use crate::session::contents::nodes::NodeOwner;
 use crate::session::contents::watches::changed;
 use crate::session::live::zk_session::{Session, SessionGone};
+use crate::session::reports::observer::How;
 use crate::session::threads::clock;
-use crate::session::told::observer::How;
 use crate::session::write::to_library;
 use crate::values::path::LockPath;
 

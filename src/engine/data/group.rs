@@ -9,8 +9,8 @@ use crate::error::{PersistentNodeError, Purpose, RequestFailure};
 use crate::session::contents::watches::{WatchUse, changed_or_after};
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::Handle;
+use crate::session::reports::log;
 use crate::session::request::ask::Unanswered;
-use crate::session::told::log;
 use crate::values::path::LockPath;
 
 /// How many members are read at once (docs/protocol.md#request-window).

@@ -11,7 +11,7 @@ use crate::engine::while_held::transact::{Operation, transact};
 use crate::error::{Cause, OnceError, TransactionError};
 use crate::protocol::once::{are_too_many, is_of, to_prune};
 use crate::session::core::Core;
-use crate::session::told::log;
+use crate::session::reports::log;
 use crate::values::options::ParentNodes;
 use crate::values::path::LockPath;
 

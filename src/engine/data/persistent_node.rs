@@ -16,9 +16,9 @@ use crate::session::contents::running::Running;
 use crate::session::contents::watches::{WatchUse, Watching, changed_or_after};
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::{Session, SessionGone};
+use crate::session::reports::log;
 use crate::session::request::retry::clean_up_pause;
 use crate::session::threads::waker::contain_panic;
-use crate::session::told::log;
 use crate::values::options::{Acl, ParentNodes};
 use crate::values::path::LockPath;
 

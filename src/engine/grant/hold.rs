@@ -16,8 +16,8 @@ use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::HeldLock;
 use crate::session::leftovers::tickets::Ticket;
 use crate::session::live::zk_session::Session;
+use crate::session::reports::observer::How;
 use crate::session::threads::waker;
-use crate::session::told::observer::How;
 use crate::values::path::{LockPath, NodePath};
 
 /// The lock, held by one node of one session. Dropping it leaves the node to cleanup.

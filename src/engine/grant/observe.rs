@@ -1,4 +1,4 @@
-//! The engine's reports of a call that acquires a lock, which the [observer](crate::session::told::observer) passes on.
+//! The engine's reports of a call that acquires a lock, which the [observer](crate::session::reports::observer) passes on.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::engine::node::held::Held;
 use crate::error::{AcquireError, ErrorKind, TryLockError};
 use crate::protocol::acquire::{AcquireEvent, Standing};
 use crate::protocol::node_name::Kind;
-use crate::session::told::observer::{self, CallEnd, CallNumber, Granted, How, Life, Subject};
+use crate::session::reports::observer::{self, CallEnd, CallNumber, Granted, How, Life, Subject};
 
 /// One call that acquires a lock, in the hands of its caller: eight bytes, and nothing if it is not observed.
 /// Its drop notes that it was cancelled, unless it has ended.

@@ -19,9 +19,9 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::room::{HandOff, Newcomer, Next, Position, Room};
 use crate::session::leftovers::tickets::Ticket;
 use crate::session::live::zk_session::Session;
+use crate::session::reports::observer::{self, CallNumber, How};
 use crate::session::threads::clock;
 use crate::session::threads::waker::contain_panic;
-use crate::session::told::observer::{self, CallNumber, How};
 use crate::values::path::LockPath;
 
 /// The room of one client and mutex, or of one side of a read-write lock.

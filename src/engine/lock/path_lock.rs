@@ -26,8 +26,8 @@ use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::session::contents::nodes::NodeOwner;
 use crate::session::core::Core;
-use crate::session::told::log;
-use crate::session::told::observer::CallNumber;
+use crate::session::reports::log;
+use crate::session::reports::observer::CallNumber;
 use crate::values::contender::{Contender, Process};
 use crate::values::path::LockPath;
 

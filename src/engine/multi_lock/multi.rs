@@ -25,7 +25,7 @@ use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::{Waiting, WaitsFor};
 use crate::session::core::Core;
 use crate::session::leftovers::tickets::Ticket;
-use crate::session::told::log;
+use crate::session::reports::log;
 
 /// Several locks of one client, at different paths, in the order of these paths at the servers.
 #[derive(Clone, Debug)]

@@ -17,8 +17,8 @@ use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::HeldLock;
 use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan};
 use crate::session::live::zk_session::Session;
+use crate::session::reports::observer::{CallEnd, HoldLife, Life};
 use crate::session::threads::clock;
-use crate::session::told::observer::{CallEnd, HoldLife, Life};
 use crate::values::path::LockPath;
 
 /// The node of a hold, if the client passes such nodes on in memory.

@@ -23,7 +23,7 @@ use crate::session::contents::watches::{WatchUse, changed};
 use crate::session::contents::window::Slot;
 use crate::session::leftovers::cleanup::{Item, Orphan};
 use crate::session::live::zk_session::{Session, SessionGone};
-use crate::session::told::log;
+use crate::session::reports::log;
 use crate::values::path::LockPath;
 
 /// Returns a fresh id for one create request (docs/protocol.md#one-id-per-create), as the dialect writes it.

@@ -11,7 +11,7 @@ use crate::engine::while_held::revoke::MARKER;
 use crate::protocol::convert::{ConvertEvent, ConvertRequest, Created};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::session::live::zk_session::{Handle, Session};
-use crate::session::told::log;
+use crate::session::reports::log;
 use crate::session::write::to_library;
 
 /// How often a node that another client writes to is read before it is deleted. Without a limit, a client

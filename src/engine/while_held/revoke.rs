@@ -12,7 +12,7 @@ use crate::error::{Error, Purpose, RequestFailure};
 use crate::session::contents::watches::{WatchUse, changed};
 use crate::session::core::Core;
 use crate::session::live::zk_session::Session;
-use crate::session::told::log;
+use crate::session::reports::log;
 use crate::values::contender::REVOKED;
 use crate::values::path::{LockPath, NodePath};
 

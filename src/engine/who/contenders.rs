@@ -12,7 +12,7 @@ use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::look::{Subject, error_of, unseen, usable_queue};
 use crate::engine::semaphore::limit;
 use crate::error::{Error, Purpose, RequestFailure};
-use crate::session::told::log;
+use crate::session::reports::log;
 use crate::values::contender::{Contender, ContenderKind, Participant};
 use crate::values::path::LockPath;
 

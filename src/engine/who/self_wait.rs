@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
-use crate::session::told::log;
+use crate::session::reports::log;
 
 /// How long a call waits for a hold of the same client before that is logged.
 const AFTER: Duration = Duration::from_secs(1);

@@ -13,9 +13,9 @@ use crate::session::dial::probe::{Handshake, ask_before};
 use crate::session::dial::servers::Servers;
 use crate::session::dial::spare::Spare;
 use crate::session::live::zk_session::{Session, cause};
+use crate::session::reports::log;
 use crate::session::request::retry::RetryPolicy;
 use crate::session::threads::waker;
-use crate::session::told::log;
 
 /// Establishes sessions, and remembers facts about the servers.
 pub(crate) struct Dialer {

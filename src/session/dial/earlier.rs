@@ -9,9 +9,9 @@ use zookeeper_client as zk;
 
 use crate::protocol::moment::Moment;
 use crate::session::live::zk_session::{Session, expired_by_servers};
+use crate::session::reports::log;
 use crate::session::threads::background::here;
 use crate::session::threads::waker;
-use crate::session::told::log;
 
 /// The pause after a try to take up a session.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 
 use crate::error::{FailedServer, ServerFailure};
 use crate::session::dial::servers::{Address, Servers};
+use crate::session::reports::log;
 use crate::session::threads::background;
-use crate::session::told::log;
 
 /// The longest time for which the servers are asked.
 const MAX_WINDOW: Duration = Duration::from_secs(1);

@@ -16,9 +16,9 @@ use crate::session::dial::probe;
 use crate::session::dial::servers::Address;
 use crate::session::live::heartbeat::{Line, beat};
 use crate::session::live::zk_session::Session;
+use crate::session::reports::log;
 use crate::session::threads::background;
 use crate::session::threads::clock;
-use crate::session::told::log;
 
 /// The name of the threads. Linux shows at most fifteen characters.
 const NAME: &str = "zk-spare";

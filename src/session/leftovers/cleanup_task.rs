@@ -18,13 +18,13 @@ use crate::session::leftovers::cleanup::{CleanupQueue, Item, Orphan, finish};
 use crate::session::leftovers::deletion::{HandOver, delete, delete_after, hand_over, persist};
 use crate::session::leftovers::tickets::Ticket;
 use crate::session::live::zk_session::Session;
+use crate::session::reports::journal::TARGET;
+#[cfg(feature = "metrics")]
+use crate::session::reports::journal::note_if_room;
+use crate::session::reports::log;
+#[cfg(feature = "metrics")]
+use crate::session::reports::metrics;
 use crate::session::threads::background::here;
-use crate::session::told::journal::TARGET;
-#[cfg(feature = "metrics")]
-use crate::session::told::journal::note_if_room;
-use crate::session::told::log;
-#[cfg(feature = "metrics")]
-use crate::session::told::metrics;
 use crate::values::path::LockPath;
 
 /// The session and directory of creates whose outcome is unknown. Such creates are settled together, by one

@@ -10,9 +10,9 @@ use crate::session::contents::nodes::RefusedOrphan;
 use crate::session::contents::window::Window;
 use crate::session::leftovers::cleanup::lost;
 use crate::session::live::zk_session::{Handle, Session, SessionGone};
+use crate::session::reports::log;
+use crate::session::reports::observer;
 use crate::session::request::ask::{Repetition, Unanswered};
-use crate::session::told::log;
-use crate::session::told::observer;
 use crate::values::path::LockPath;
 
 /// Asks once more for the deletion of a session's refused orphans.

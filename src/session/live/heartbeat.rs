@@ -20,14 +20,14 @@ use crate::protocol::hold::HoldEvent;
 use crate::protocol::moment::Moment;
 use crate::session::contents::holds::HeldNode;
 use crate::session::live::zk_session::{Handle, Session, SessionGone};
+use crate::session::reports::journal::TARGET;
+#[cfg(feature = "metrics")]
+use crate::session::reports::journal::note_if_room;
+use crate::session::reports::log;
+#[cfg(feature = "metrics")]
+use crate::session::reports::metrics;
 use crate::session::threads::background::here;
 use crate::session::threads::clock;
-use crate::session::told::journal::TARGET;
-#[cfg(feature = "metrics")]
-use crate::session::told::journal::note_if_room;
-use crate::session::told::log;
-#[cfg(feature = "metrics")]
-use crate::session::told::metrics;
 
 /// The most bytes of paths that one transaction checks: far below ZooKeeper's limit of 1 MiB per request.
 const BYTES_PER_HEARTBEAT: usize = 256 * 1024;

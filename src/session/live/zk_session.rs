@@ -27,12 +27,12 @@ use crate::session::contents::watches::WatchLimit;
 use crate::session::contents::window::Windows;
 use crate::session::live::lease::SessionLease;
 use crate::session::live::lease_timer::{self, Leased};
+#[cfg(feature = "metrics")]
+use crate::session::reports::journal::note_if_room;
+use crate::session::reports::log;
+#[cfg(feature = "metrics")]
+use crate::session::reports::metrics;
 use crate::session::threads::clock;
-#[cfg(feature = "metrics")]
-use crate::session::told::journal::note_if_room;
-use crate::session::told::log;
-#[cfg(feature = "metrics")]
-use crate::session::told::metrics;
 
 /// One session, from its establishment to its end: then no lock is held or waited for in it any more, and no request
 /// can be sent in it.

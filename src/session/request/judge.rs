@@ -8,7 +8,7 @@ use zookeeper_client as zk;
 use crate::error::LostReason;
 use crate::protocol::failure::{Failure, FailureKind, Refusal};
 use crate::session::live::zk_session::{Session, cause};
-use crate::session::told::log;
+use crate::session::reports::log;
 
 impl Session {
     /// Returns the meaning of an error of the client library for the request that got it, with the error.

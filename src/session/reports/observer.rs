@@ -1,5 +1,5 @@
 //! The calls that acquire locks, and the holds that they are granted, as they are reported to the tracing subscriber
-//! and the metrics recorder: by the [journal](crate::session::told::journal), whose thread knows each call from its
+//! and the metrics recorder: by the [journal](crate::session::reports::journal), whose thread knows each call from its
 //! beginning to its one end.
 //!
 //! The names are part of the public interface: docs/observability.md has them in tables, and a test compares
@@ -16,11 +16,11 @@ use tracing::field::Empty;
 use tracing::{Dispatch, Level, Span, debug_span};
 
 use crate::error::LostReason;
-use crate::session::threads::waker::contain_panic;
-use crate::session::told::journal::{self, TARGET};
-use crate::session::told::log;
+use crate::session::reports::journal::{self, TARGET};
+use crate::session::reports::log;
 #[cfg(feature = "metrics")]
-use crate::session::told::metrics::{self, Series};
+use crate::session::reports::metrics::{self, Series};
+use crate::session::threads::waker::contain_panic;
 use crate::values::path::LockPath;
 
 /// Identifies an observed call.

@@ -16,10 +16,10 @@ use std::sync::mpsc::{Sender, channel};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
+#[cfg(feature = "metrics")]
+use crate::session::reports::metrics;
 use crate::session::threads::background::{self, OfProcess};
 use crate::session::threads::waker::contain_panic;
-#[cfg(feature = "metrics")]
-use crate::session::told::metrics;
 
 /// How many notes may wait before no more calls are observed.
 const MOST: usize = 65_536;
