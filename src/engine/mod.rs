@@ -1,28 +1,16 @@
 //! The one engine under all recipes: the shared state of the handles of one path, attempts to get a lock, and
 //! holds of it.
 
-pub(crate) mod queue;
-
-pub(crate) mod node;
-
-pub(crate) mod kept;
-
-pub(crate) mod call;
-
-pub(crate) mod lock;
-
-pub(crate) mod request;
-
-pub(crate) mod grant;
-
 pub(crate) mod attempts;
-
-pub(crate) mod while_held;
-
-pub(crate) mod semaphore;
-
-pub(crate) mod multi_lock;
-
-pub(crate) mod who;
-
+pub(crate) mod call;
 pub(crate) mod data;
+pub(crate) mod grant;
+pub(crate) mod kept;
+pub(crate) mod lock;
+pub(crate) mod multi_lock;
+pub(crate) mod node;
+pub(crate) mod queue;
+pub(crate) mod request;
+pub(crate) mod semaphore;
+pub(crate) mod while_held;
+pub(crate) mod who;

@@ -27,4 +27,4 @@ pub mod revoked;
 pub mod slots;
 pub mod stale;
 pub mod tokens;
-pub mod reports;
+pub mod told;

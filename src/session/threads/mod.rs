@@ -8,3 +8,6 @@ pub(crate) mod clock;
 #[cfg(simulation)]
 pub(crate) mod simulated;
 pub(crate) mod waker;
+
+#[cfg(simulation)]
+pub(crate) use self::simulated as background;
