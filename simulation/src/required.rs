@@ -475,6 +475,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
     ("a tracing subscriber panics", Elsewhere(LOGS)),
     ("the work takes longer than the lease", By(&["lost LeaseOver"])),
     ("it is notified, and takes its time to stop", By(&["stops late"])),
+    ("it is a command of zklock", Elsewhere("a command needs a real process")),
     ("its process is killed", By(&["fault: crash"])),
     ("its process is paused", By(&["fault: frozen process"])),
     ("its client is drained", By(&["drained", "not drained StillHeld"])),

@@ -46,9 +46,9 @@ pub(crate) fn a_waiting_zklock() {
     assert_eq!(holder.line(), "held");
     let waiter = Started::new(zklock(&server.connect_string(), "/a", "echo here"));
     until_queued(&server, "/a", 2);
-    waiter.signal(Signal::INT);
+    waiter.signal(Signal::TERM);
     let ended = waiter.end();
-    assert_eq!((ended.code, &*ended.out), (130, ""), "{ended:?}");
+    assert_eq!((ended.code, &*ended.out), (143, ""), "{ended:?}");
     until_queued(&server, "/a", 1);
 }
 
