@@ -1,14 +1,14 @@
-//! What the builders of recipes have in common.
+//! The common parts of the recipes' builders.
 
-/// An option that a builder asks for.
+/// Defines an option of a builder.
 macro_rules! option {
     (data) => {
         /// Sets the data of the nodes, for people and tools that look at them; no recipe reads it.
         ///
-        /// At most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB; several permits of a
-        /// semaphore that are acquired at once are one request. The default is one line that says who this
-        /// process is, an [`Identity`](crate::Identity); Curator's is the address of its host. Kazoo reads
-        /// the data as UTF-8.
+        /// The data may have at most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB;
+        /// acquiring several permits of a semaphore at once is one request. The default is one line that
+        /// identifies this process, an [`Identity`](crate::Identity); Curator's default is the address of its
+        /// host. Kazoo reads the data as UTF-8.
         #[doc(alias = "getLockNodeBytes")]
         #[doc(alias = "setNodeData")]
         pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
@@ -17,16 +17,16 @@ macro_rules! option {
         }
     };
     (acl) => {
-        /// Sets the ACL of the nodes, and of directories that have to be created.
+        /// Sets the ACL of the nodes, and of missing directories.
         ///
-        /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
+        /// The default is the client's ACL ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
         pub fn acl(mut self, acl: impl Into<Vec<crate::Acl>>) -> Self {
             self.asked.acl = Some(acl.into().into());
             self
         }
     };
     (parents) => {
-        /// Sets the kind of node that missing directories are created as.
+        /// Sets the kind of the nodes that are created for missing directories.
         ///
         /// The default is [`ParentNodes::Container`](crate::ParentNodes::Container), as in Curator; with
         /// [kazoo's dialect](crate::Dialect::Kazoo), for recipes that have it, it is
@@ -38,11 +38,11 @@ macro_rules! option {
         }
     };
     (dialect) => {
-        /// Sets whose node names to use: [`Dialect::Kazoo`](crate::Dialect::Kazoo) to meet processes of
-        /// kazoo.
+        /// Sets the form of the node names: [`Dialect::Kazoo`](crate::Dialect::Kazoo) for contention with
+        /// processes of kazoo.
         ///
-        /// The default is [`Dialect::Curator`](crate::Dialect::Curator). All contenders of one path have to
-        /// agree on it.
+        /// The default is [`Dialect::Curator`](crate::Dialect::Curator). All contenders for one path must use
+        /// the same dialect.
         pub fn dialect(mut self, dialect: crate::Dialect) -> Self {
             self.asked.dialect = Some(dialect);
             self
@@ -50,7 +50,7 @@ macro_rules! option {
     };
 }
 
-/// A builder with these options.
+/// Defines a builder with these options.
 macro_rules! builder {
     ($(#[$docs:meta])* $builder:ident [$($option:ident),+]) => {
         $(#[$docs])*
@@ -77,7 +77,7 @@ macro_rules! builder {
     };
 }
 
-/// The builder of a lock, and how the lock is made.
+/// Defines the builder of a lock, and the functions that make the lock.
 ///
 /// `$noun` and `$path` are for the documentation.
 macro_rules! lock_builder {
@@ -112,14 +112,15 @@ macro_rules! lock_builder {
         impl $lock {
             #[doc = concat!("Creates a handle of the ", $noun, " at `path`, without any I/O.")]
             ///
-            /// It has the options of the handles that this client already has for the path, or the defaults.
+            /// The handle has the options of this client's existing handles for the path, or the defaults.
             ///
             /// # Errors
             /// - [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) if ZooKeeper would refuse the
             ///   path, or it is `/`, below `/zookeeper`, or longer than 16 KiB with the namespace.
             /// - [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) if this client uses the path
-            ///   for a recipe with another kind of queue, a read-write lock where this is none or the
-            ///   reverse: there is a live handle or guard, or a call whose nodes are still being deleted.
+            ///   for a recipe with another kind of queue (a read-write lock, where this is none, or the
+            ///   reverse). It does so while there is a live handle or guard, or a call whose nodes are still
+            ///   being deleted.
             ///
             /// # Examples
             /// ```
