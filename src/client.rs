@@ -32,15 +32,13 @@ use crate::tls::TlsOptions;
 ///
 /// A client is cheap to clone, and clones share everything. The session runs on a separate thread, so a task
 /// that blocks your runtime loses no lock. When a session ends, all locks held in it are lost, and the client
-/// establishes another session by its [`RetryPolicy`]; waiters queue again in the new session, in the same
-/// order.
+/// establishes another session by its [`RetryPolicy`], in which waiters queue again, in the same order.
 ///
 /// The session lives as long as any clone, recipe or guard of the client. When the last of them is dropped,
 /// the session is closed in the background. A process that exits earlier leaves its locks held until the
 /// session expires, so call [`close`](Self::close) at the end of `main`.
 ///
-/// A forked child process must not use the client, because the child has no thread that serves the
-/// connection.
+/// A forked child process must not use the client, because it has no thread that serves the connection.
 ///
 /// # Examples
 /// ```
@@ -146,7 +144,8 @@ impl Client {
         Self::builder().connect_lazy(servers)
     }
 
-    /// Returns a builder with the default options, to change them before [`connect`](ClientBuilder::connect).
+    /// Returns a builder with the default options, which can be changed before
+    /// [`connect`](ClientBuilder::connect).
     ///
     /// # Examples
     /// ```
@@ -172,7 +171,7 @@ impl Client {
         Self { core, path_locks: Arc::default(), nodes: Arc::default() }
     }
 
-    /// Returns whose turn it is to have a persistent node, path by path.
+    /// Returns the turns of persistent nodes at each path.
     pub(crate) fn nodes(&self) -> &Arc<Turns> {
         &self.nodes
     }
@@ -275,8 +274,8 @@ impl Client {
         self.core.live().map(|session| session.timeout())
     }
 
-    /// Waits until the servers have deleted the nodes of all that was dropped, cancelled or timed out before
-    /// this call.
+    /// Waits until the servers have deleted the nodes of all earlier calls and guards that were dropped,
+    /// cancelled or timed out.
     ///
     /// This tries once more to delete nodes whose deletion the servers have refused. It does not wait for
     /// guards that are still held, nor for a dropped [`LeaderLatch`](crate::LeaderLatch) or
@@ -365,14 +364,13 @@ impl Client {
     ///
     /// `work` gets a handle of the session in which this client holds its locks, and runs in the caller's
     /// task. While there is no session, the call waits for one for as long as the retry policy allows. `work`
-    /// runs once: its requests are not repeated, and it is dropped when the session ends. The builder's
-    /// namespace does not apply to the paths of its requests; a namespace in the connect string does.
+    /// runs once: its requests are not repeated, and it is dropped when the session ends. The paths of these
+    /// requests are below a namespace in the connect string, but not below the builder's.
     ///
     /// Keep no clone of the handle: until the last clone is dropped, the session stays open, with the nodes
     /// of all locks, and [`close`](Self::close) returns [`SessionNotClosed`](ReleaseError::SessionNotClosed).
     /// Wait for watches inside `work`. A session that watches more than 128 KiB of paths cannot reconnect,
-    /// and the client limits only its own watches. A reply of several megabytes delays the heartbeats behind
-    /// it.
+    /// and the client limits only its own watches. A reply of several megabytes delays heartbeats.
     ///
     /// # Errors
     /// Returns an error of kind [`Connection`](crate::ErrorKind::Connection) if no server granted a session,
@@ -412,7 +410,7 @@ impl Client {
     ///
     /// # Errors
     /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed the end of a session in time: its
-    /// nodes are deleted when it expires. This may also be an earlier session, which the client gave up in an
+    /// nodes are deleted when it expires. This may be an earlier session, which the client gave up in an
     /// outage.
     ///
     /// # Cancel safety
@@ -479,7 +477,7 @@ impl Client {
     ///
     /// If guards remain after `timeout`, the client is closed nevertheless: their locks are lost, and the
     /// error says where each was acquired. If no server answers, closing can take another session timeout (30
-    /// s by default). Your shutdown grace period must cover both, or you limit both together by
+    /// s by default). Your shutdown grace period must cover both; otherwise, limit both together by
     /// [`tokio::time::timeout`]. A grace period of 30 s, the default of Kubernetes, has room for
     /// `timeout(Duration::from_secs(28), client.drain(Duration::from_secs(15)))`; a session that is not
     /// closed in that time expires.
@@ -675,7 +673,7 @@ impl ClientBuilder {
     ///   that closes its client or drops its guard does not.)
     /// - **An outage loses no lock** if a server commits a write again within T/2 of the beginning of the
     ///   outage, reconnecting included: the session lease lasts 2T/3 from its last renewal (with the [default
-    ///   margin](LeaseMargin::Standard)), and that may be T/6 old when the outage begins.
+    ///   margin](LeaseMargin::Standard)), and this renewal may be T/6 old when the outage begins.
     ///
     /// | T | a crashed holder blocks others for up to | an outage loses no lock if a write commits again within | leader killed | leader hangs |
     /// |---|---|---|---|---|
@@ -713,15 +711,15 @@ impl ClientBuilder {
     /// The default is 5 s (Curator's is 15 s). Within that time, the client asks the servers in turn,
     /// repeatedly. [`connect`](Self::connect) makes one such attempt. [`connect_lazy`](Self::connect_lazy)
     /// and the replacement of a lost session repeat the attempt by the [retry policy](Self::retry_policy). A
-    /// [`try_lock`](crate::InterProcessMutex::try_lock) waits for an answer for as long.
+    /// [`try_lock`](crate::InterProcessMutex::try_lock) waits that long for an answer.
     ///
     /// The client leaves a silent server for another one, when connecting and later, after the *server
     /// timeout*: a third of this time or an eighth of the granted session timeout, whichever is less, but at
     /// least half a second. If the servers grant another session timeout than the requested one, and the
-    /// server timeout changes with it, connecting establishes a second session and closes the first. If no
-    /// write is answered within the server timeout for a whole session timeout, the next session has twice
-    /// the server timeout, up to 2/5 of the session timeout. After a session that lasted ten session
-    /// timeouts, this ends.
+    /// server timeout changes with it, connecting establishes a second session and closes the first. If in a
+    /// whole session timeout no write is answered within the server timeout, the next session has twice the
+    /// server timeout, up to 2/5 of the session timeout. After a session that lasted ten session timeouts,
+    /// the doubling is undone.
     ///
     /// # Examples
     /// ```
@@ -877,16 +875,15 @@ impl ClientBuilder {
 
     /// Connects to the servers by TLS only (feature `tls`).
     ///
-    /// The default is no TLS. All addresses in the connect string must have a `secureClientPort`; the prefix
-    /// `tcp+tls://` may be left out, and `tcp://` is refused. Servers that use the client's certificate as
-    /// its credentials (`X509AuthenticationProvider`) identify the client by the name in the certificate, and
-    /// [`Acl::creator_all`] applies to that name.
+    /// The default is no TLS. All addresses in the connect string must have the `secureClientPort` of the
+    /// server; the prefix `tcp+tls://` may be left out, and `tcp://` is refused. Servers that use the
+    /// client's certificate as its credentials (`X509AuthenticationProvider`) identify the client by the name
+    /// in the certificate, and [`Acl::creator_all`] applies to that name.
     ///
     /// # Errors
     /// [`connect`](Self::connect) returns [`ConnectError::InvalidTls`] if the options cannot be used. If a
-    /// handshake fails, its [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailureKind):
-    /// its certificate is from an unknown CA or for another host, or the server requires a different client
-    /// certificate.
+    /// handshake fails, [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailureKind): its
+    /// certificate is from an unknown CA or for another host, or it requires a different client certificate.
     ///
     /// # Examples
     /// ```

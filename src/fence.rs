@@ -44,8 +44,7 @@ use crate::token::{FencingToken, ReadToken, Token};
 /// # In SQL
 /// A resource that stores its data makes the same comparison in the store, in the transaction that reads or
 /// writes. The highest tokens are in 64-bit columns next to the data, which must be `NOT NULL` and 0 by
-/// default, because otherwise no row ever matches. Without read locks, the columns for readers are not
-/// needed.
+/// default, because otherwise no row ever matches. Without read locks, omit the columns for readers.
 ///
 /// ```sql
 /// CREATE TABLE stock (

@@ -44,7 +44,7 @@ use crate::shown::Quoted;
 /// A [lease](crate::InterProcessMutex::acquire_with_lease) of the lock can end it sooner: when the lease
 /// ends, the guard is lost, and the lock is released at once.
 ///
-/// No clock in this process helps if the process itself is paused, and writes when it resumes. For that case,
+/// No clock in this process helps if the process itself is paused and writes when it resumes. For that case,
 /// pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller tokens
 /// ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a [`transaction`](Self::transaction).
 ///
@@ -134,7 +134,7 @@ pub type WriteGuard = LockGuard<Write>;
 
 /// A guard of a lock of any kind, for code that does not depend on the kind.
 ///
-/// Other guards of a lock convert into this, and [`InterProcessLock`](crate::InterProcessLock) returns it.
+/// All guards of locks convert into it, and [`InterProcessLock`](crate::InterProcessLock) returns it.
 ///
 /// # Examples
 /// ```

@@ -18,8 +18,7 @@ use crate::transaction::{NodeData, Transaction};
 /// Each guard has its own methods of the same names. Prefer these where the type is known: their futures need
 /// no `Box`. For guards of several kinds of locks there is also one type, [`AnyGuard`](crate::AnyGuard).
 ///
-/// The trait is implemented for `Box<dyn Guard>`, too. It is sealed: only the guards of this crate implement
-/// it.
+/// `Box<dyn Guard>` implements the trait, too. It is sealed: only the guards of this crate implement it.
 ///
 /// # Examples
 /// ```

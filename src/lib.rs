@@ -55,10 +55,10 @@
 //! # What a lock proves
 //! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The client's
 //! locks are valid for a *session lease*, which it renews every sixth of the session timeout (by default), by
-//! a committed transaction. (Reads, pings and `sync` prove nothing, because a server that is cut off answers
-//! them while the other servers grant the lock elsewhere.) When the last renewal is two thirds of the session
-//! timeout old, the guard reports the loss, before the servers can expire the session. So when the network or
-//! servers fail, the holder is notified before another process is granted the lock.
+//! a committed transaction. (Reads, pings and `sync` prove nothing, because a server that is cut off from the
+//! others answers them while those grant the lock to another session.) When the last renewal is two thirds of
+//! the session timeout old, the guard reports the loss, before the servers can expire the session. So when
+//! the network or servers fail, the holder is notified before another process is granted the lock.
 //!
 //! No lock can stop *your* process: after a longer pause (by a hypervisor, `SIGSTOP`, a laptop's lid) it
 //! resumes where it was, and writes. Two things protect the data from such writes:
@@ -123,10 +123,10 @@
 //! * **Releasing is a request.** Dropping a guard sends it in the background; `release().await` returns the
 //!   outcome. Call [`Client::close`] at the end of `main`; otherwise the locks stay held until the session
 //!   expires.
-//! * **Cancelling** a waiting call loses its place in the queue, as in tokio, and its node is deleted in the
+//! * **A cancelled call** loses its place in the queue, as in tokio, and its node is deleted in the
 //!   background: [`Client::flush`] waits for this deletion.
-//! * **Waiters of one client are served in order**, as in tokio; those of a read-write lock, on each side
-//!   (`try_lock` may overtake). Clients take turns in the order of their nodes, within the bounds of
+//! * **Waiters of one client are served in order**, as in tokio, except for `try_lock`; a read-write lock has
+//!   a separate order for each side. Clients take turns in the order of their nodes, within the bounds of
 //!   `hand_off`. [`InterProcessFairLock`] keeps the order of arrival across all clients.
 //!
 //! # Coming from Curator
@@ -176,22 +176,22 @@
 //! (Python) use other names: select them with [`Dialect::Kazoo`].
 //!
 //! # Errors
-//! A request that fails is an [`Error`], which has a [`kind`](Error::kind). Calls that can only fail in this
-//! way return it: the queries of a lock, [`Client::attempt_revoke`], [`InterProcessMutex::break_lock`],
-//! [`InterProcessSemaphore::set_limit`]. Calls that can also fail in other ways return an enum with a variant
-//! `Request` for it and a method `kind()`: [`AcquireError`], [`TransactionError`], [`ConversionError`],
-//! [`OnceError`], [`PersistentNodeError`], [`AtomicLongError`], and [`TryLockError`], whose variant `Acquire`
-//! wraps an `AcquireError`. [`BuildError`], [`ConnectError`], [`ReleaseError`] and [`DrainError`] contain no
-//! [`Error`]. Each error has `is_retryable()` and `path()`, and its message says what to do, if anything can
-//! be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
+//! A failed request is reported as an [`Error`], which has a [`kind`](Error::kind). Calls that can fail only
+//! in this way return it directly: the queries of a lock, [`Client::attempt_revoke`],
+//! [`InterProcessMutex::break_lock`], [`InterProcessSemaphore::set_limit`]. Calls that can also fail in other
+//! ways return an enum with a variant `Request` for the [`Error`] and a method `kind()`: [`AcquireError`],
+//! [`TransactionError`], [`ConversionError`], [`OnceError`], [`PersistentNodeError`], [`AtomicLongError`],
+//! and [`TryLockError`], whose variant `Acquire` wraps an `AcquireError`. [`BuildError`], [`ConnectError`],
+//! [`ReleaseError`] and [`DrainError`] contain no [`Error`]. Each error has `is_retryable()` and `path()`,
+//! and its message says what to do, if anything. A loss is not an error of a call, but a state of the guard:
+//! [`Lost`].
 //!
 //! # Logging
 //! Events are emitted with `tracing`, with targets that begin with `zookeeper_recipes`. `ERROR`: the client
 //! is closed or has no session, or a leftover node blocks a lock. `WARN`: a lock is lost, connecting fails,
 //! or a call without a timeout waits for a lock that its own client holds (with both lines of code). `INFO`:
-//! a session begins or ends. `DEBUG`: a request failed, and the client reacted; also, with the target
-//! `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] lists these names and
-//! those of the metrics.
+//! a session begins or ends. `DEBUG`: a request failed (with the client's reaction); also, with the target
+//! `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] lists all names.
 //!
 //! # Pages
 //! - [`from_redisson`]: each method of `RLock` and its relatives, with its equivalent here; the weak points

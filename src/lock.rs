@@ -19,11 +19,10 @@ use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
 
-/// A lock of any kind, for code that does not depend on the kind; Curator's interface of this name.
+/// A lock of any kind, for code that does not depend on the kind. Curator has an interface of this name.
 ///
 /// Each lock has its own methods of the same names. Prefer these where the type is known: their futures need
-/// no `Box`, and their errors name the caller's line, where errors through this trait name a line of this
-/// library.
+/// no `Box`, and their errors name the caller's line. Errors through this trait name a line of this library.
 ///
 /// References to locks, and locks in a `Box` or an `Arc`, implement the trait, too. With the trait in scope,
 /// `lock()` on an `Arc<InterProcessMutex>` is the trait's method, which returns an [`AnyGuard`]. No lock
@@ -343,7 +342,7 @@ pub(crate) fn until(client: &Core, deadline: Instant) -> Budget {
     if asked.is_zero() { at_once(client) } else { Budget::Until { deadline, asked } }
 }
 
-/// How often in a row a call asks for another grant because the lease ended before the caller had the guard.
+/// The most times in a row that a call asks again because its lease ended on the way to the caller.
 const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock.
@@ -379,7 +378,7 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
                 }
             };
             let Some((path_lock, reason)) = first_lost(holds(&granted)) else { return Ok(granted) };
-            // The deadline alone would not end the repetitions if the lease is too short for this caller.
+            // A deadline alone would not end the repetitions if the lease were too short for this caller.
             unseen_leases += u32::from(reason == LostReason::LeaseOver);
             let in_time = match ask.budget {
                 Budget::Forever => true,
@@ -429,7 +428,7 @@ pub(crate) async fn participants(
     look(path_lock, move |path_lock| async move { look::participants(&path_lock, kind).await }).await
 }
 
-/// Runs a look at a lock where its session runs.
+/// Runs a query of a lock where its session runs.
 pub(crate) async fn look<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
     path_lock: Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
@@ -471,9 +470,9 @@ macro_rules! acquire_methods {
             #[doc = concat!("Acquires ", $what, ", waiting at most for `timeout`.")]
             ///
             /// The timeout covers everything: creating missing directories, retries, reconnects, and waiting
-            /// for other contenders. [`Duration::ZERO`](std::time::Duration::ZERO) waits for no other
-            /// contender, like a try, but waits for the servers, up to the connect timeout. A timeout of more
-            /// than a year is no deadline.
+            /// for other contenders. With [`Duration::ZERO`](std::time::Duration::ZERO) this works like a
+            /// try: it waits only for the servers, up to the connect timeout. More than a year is no
+            /// deadline.
             ///
             /// # Errors
             /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if live contenders were in the way
@@ -488,8 +487,7 @@ macro_rules! acquire_methods {
             /// in the queue, and the members of a multi-lock that it has acquired, but nothing else. Nodes
             /// that it created, or may have created, are deleted in the background;
             /// [`Client::flush`](crate::Client::flush) waits for this. Do not keep the future without polling
-            /// it: a lock that it is granted is withheld from all other contenders until the future is polled
-            /// or dropped.
+            /// it: a lock that it is granted is withheld from other contenders until it is polled or dropped.
             ///
             /// # Examples
             /// ```
@@ -520,8 +518,8 @@ macro_rules! acquire_methods {
 
             #[doc = concat!("Acquires ", $what, ", waiting at most until `deadline`.")]
             ///
-            /// If `deadline` has passed, this waits for no other contender, like a try, but waits for the
-            /// servers, up to the connect timeout.
+            /// If `deadline` has passed, this works like a try: it waits only for the servers, up to the
+            /// connect timeout.
             ///
             /// # Errors
             /// See [`acquire`](Self::acquire).
@@ -563,9 +561,9 @@ macro_rules! acquire_methods {
             /// Guards that [share](crate::LockGuard::reenter) a hold share the lease, and a conversion keeps
             /// it.
             ///
-            /// The clock of this process measures the lease; on Linux, it goes on while the machine sleeps. A
-            /// holder that was paused may work on after the end, as after any other loss, so the resource
-            /// must compare the [token](crate::LockGuard::fencing_token).
+            /// The lease is measured by the clock of this process, which on Linux goes on while the machine
+            /// sleeps. A holder that was paused may work on after the end, as after any other loss, so the
+            /// resource must compare the [token](crate::LockGuard::fencing_token).
             ///
             /// No lease is needed to free the lock of a crashed process, because the lock ends with the
             /// session of that process. A lease limits how long a live process keeps the lock; more than a
@@ -664,7 +662,7 @@ macro_rules! acquire_methods {
     };
 }
 
-/// Defines these methods, and others that acquire a lock without a timeout or without waiting, for a type
+/// Defines the same methods, and methods that acquire a lock without a timeout or without waiting, for a type
 /// that also has `granted_at_once`.
 macro_rules! acquire_and_try_methods {
     ($lock:ident, $guard:ident, $kind:expr, $what:literal, $make:literal) => {
@@ -845,8 +843,8 @@ macro_rules! lock_methods {
                 $crate::lock::participants(std::sync::Arc::clone(&self.path_lock), Some($kind)).await
             }
 
-            /// Returns `true` if the lock is held, by the clock, by a guard that a lock of this type and this
-            /// client acquired.
+            /// Reads the clock, and returns `true` if a guard that this client acquired by this type of lock
+            /// holds the lock.
             ///
             /// # Examples
             /// ```
@@ -1011,7 +1009,7 @@ macro_rules! queue_methods {
             /// queue, it queues again at the end if its client's retry policy allows; otherwise it returns
             /// [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
             ///
-            /// A node is deleted only if it is still the returned node, of the same session and created by
+            /// The node is deleted only if it is still the returned node, of the same session and created by
             /// the same transaction.
             ///
             /// # Errors

@@ -17,7 +17,7 @@ use crate::protocol::room::HandOff;
 /// class of this name, with the same node names: each client that wants the lock creates one ephemeral
 /// sequential node below the path, the node with the lowest number holds the lock, and a waiting client
 /// watches only the node before its own. Acquiring a free lock takes 2 requests, a create and a list, or 1
-/// after three free grants in a row. Its release takes 1, and wakes one waiter. Java processes (Curator) can
+/// after three free grants in a row. Releasing it takes 1, and wakes one waiter. Java processes (Curator) can
 /// contend on the same path, and so can Python processes (kazoo), with their
 /// [dialect](InterProcessMutexBuilder::dialect). Go processes (go-zookeeper) use the same node names, but no
 /// test runs them.
@@ -34,8 +34,7 @@ use crate::protocol::room::HandOff;
 /// # Not re-entrant
 /// A task that holds the lock and acquires it again waits for itself. With a timeout, the error says which
 /// line acquired the lock, and for how long it has been held. A lock belongs to its guard, not to a thread or
-/// a task, and the guard can be released anywhere. [`LockGuard::reenter`] returns another guard of the same
-/// hold.
+/// a task, and any task can release it. [`LockGuard::reenter`] returns another guard of the same hold.
 ///
 /// # Examples
 /// ```
@@ -132,10 +131,10 @@ impl InterProcessMutexBuilder {
     /// no request. A release passes the node to the task that has waited longest, without a request; each
     /// holder has a separate [fencing token](crate::LockGuard::fencing_token). When a bound is reached, the
     /// node is deleted, and the next task queues with a new node behind all others, so another process waits
-    /// for this one at most `time` plus the longest hold of one task. If `max` is 1, no task hands the lock
-    /// over, and each holder has a separate node. Both bounds must be greater than zero.
+    /// at most `time` plus the longest hold of one task. If `max` is 1, no task hands the lock over, and each
+    /// holder has a separate node. Both bounds must be greater than zero.
     ///
-    /// A release deletes the node, and hands nothing over, after a loss, after a noticed [request to
+    /// A release deletes the node instead of handing it over after a loss, after a noticed [request to
     /// revoke](crate::LockGuard::revoked), while the guard is [`Suspended`](crate::LockState::Suspended), and
     /// after a [transaction](crate::LockGuard::transaction) whose outcome is unknown. Fair locks and
     /// multi-locks of this client at the same path have separate nodes.
@@ -178,8 +177,8 @@ impl InterProcessMutexBuilder {
     /// last use. By default a release deletes the node.
     ///
     /// Re-acquiring a kept lock needs no request and no thread switch, and still yields a new [fencing
-    /// token](crate::LockGuard::fencing_token). Use this for a lock that one process uses repeatedly, and
-    /// others seldom. No guard holds a kept node, so
+    /// token](crate::LockGuard::fencing_token). Use this for a lock that one process acquires repeatedly, and
+    /// other processes seldom. No guard holds a kept node, so
     /// [`is_acquired_in_this_process`](InterProcessMutex::is_acquired_in_this_process) returns `false`.
     ///
     /// The client watches the lock's directory. When a contender appears, from another process or another

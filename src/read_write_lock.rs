@@ -190,8 +190,8 @@ queue_methods!(
 
 impl InterProcessReadWriteLockBuilder {
     /// Sets how many writers of this client may hold the lock by one node in a row, or how many readers that
-    /// did not wait together may share one, and for how long, before it is another process's turn; by default
-    /// 1,000 tasks and 5 ms.
+    /// did not wait together may share one, and for how long, before another process's turn; by default 1,000
+    /// tasks and 5 ms.
     ///
     /// The writers of a client wait in memory, in order, and a release passes their node to the writer that
     /// has waited longest, as in [a mutex](crate::InterProcessMutexBuilder::hand_off). Readers that wait

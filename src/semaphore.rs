@@ -110,8 +110,8 @@ impl InterProcessSemaphore {
     /// Creates a handle of the semaphore at `path` that states this `limit`, without any I/O.
     ///
     /// The limit must be from 1 to 10,000, because other clients must be able to list the directory of the
-    /// permits' nodes. The handle has the other options of this client's existing handles for the path, or
-    /// the defaults.
+    /// permits' nodes. Other options are those of this client's existing handles for the path, or the
+    /// defaults.
     ///
     /// # Errors
     /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
@@ -545,8 +545,7 @@ impl InterProcessSemaphore {
         crate::lock::count(Arc::clone(&self.path_lock)).await
     }
 
-    /// Returns the holders of permits, of all processes: a [`Contender`] for each permit, in the order of the
-    /// grants.
+    /// Returns the holders of permits, of all processes: a [`Contender`] for each permit, in order of grant.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).

@@ -288,8 +288,7 @@ token! {
     /// highest writer ([`FenceGate`](crate::FenceGate)). That is why readers have a separate type of token.
     ///
     /// After a [downgrade](crate::WriteGuard::downgrade), and in a guard from
-    /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader), the token has the numbers of the writer's
-    /// token.
+    /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader), it has the numbers of the writer's token.
     ///
     /// # Examples
     /// ```
