@@ -9,7 +9,7 @@ use super::{files_below, read, sources};
 const AT_MOST: [(&str, usize); 5] = [
     ("lines of the library", 22_200),
     ("lines of its engine, protocol and session", 16_035),
-    ("doc lines of the library", 11_495),
+    ("doc lines of the library", 11_488),
     ("public names", 94),
     ("lines of tests", 34_800),
 ];
