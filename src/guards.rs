@@ -279,7 +279,7 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Returns `true` unless ", $one, " is lost, by the clock.")]
             ///
-            /// Also while it is [`Suspended`](crate::LockState::Suspended). The answer is advisory: the loss
+            /// A [`Suspended`](crate::LockState::Suspended) guard is held. The answer is advisory: the loss
             /// may come a moment later, and only the [token](crate::FencingToken) protects the resource then.
             ///
             /// # Examples
@@ -538,8 +538,8 @@ macro_rules! guard_methods {
             /// each of theirs). It may be out of date when you use it, if others write without the lock or
             /// the lock is lost, so pass its version to the write.
             ///
-            /// This costs two requests, a `sync` and the read, which are sent together, and repeated by the
-            /// client's [`RetryPolicy`](crate::RetryPolicy) until a loss.
+            /// This costs two requests, a `sync` and the read, sent together and repeated by the client's
+            /// [`RetryPolicy`](crate::RetryPolicy) until a loss.
             ///
             /// # Errors
             /// - [`TransactionError::Lost`](crate::TransactionError::Lost) after a loss, even during the
@@ -577,7 +577,7 @@ macro_rules! guard_methods {
                 self.shares().get_data(path.as_ref()).await
             }
 
-            #[doc = concat!("Returns a future that resolves when another requests revocation of ", $one, ".")]
+            #[doc = concat!("Returns a future that resolves when revocation of ", $one, " is requested.")]
             ///
             /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke), and for locks
             /// from Curator's `Revoker`. Requests before this call are not missed; for a lock, neither are
@@ -623,7 +623,7 @@ macro_rules! guard_methods {
             /// # Errors
             /// - [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the guard was lost before the call, or
             ///   if the session ended before a server confirmed the release. In the first case, work since
-            ///   the loss may have overlapped with another holder; in the second case, the guard was held
+            ///   the loss may have overlapped with another holder; in the second case, the lock was held
             ///   until the call. To tell the two apart, ask [`is_held`](Self::is_held) right before the
             ///   release.
             /// - [`ReleaseError::Refused`](crate::ReleaseError::Refused) if the ACL does not allow this

@@ -43,9 +43,9 @@ use crate::protocol::room::HandOff;
 /// guard of the same hold returns [`ConversionFailure::WouldDeadlock`].
 ///
 /// # Curator before 5.5
-/// Curator before 5.5 downgrades in two steps, between which a queued writer may be granted the lock
-/// (CURATOR-621). This includes writers of this crate, because the downgraded reader looks like a waiting
-/// one. This crate's [`downgrade`](WriteGuard::downgrade) is safe with all versions.
+/// Old versions downgrade in two steps, between which a queued writer may be granted the lock (CURATOR-621).
+/// Writers of this crate are no exception, because the downgraded reader looks like a waiting one. This
+/// crate's [`downgrade`](WriteGuard::downgrade) is safe with all versions.
 ///
 /// # Examples
 /// ```

@@ -55,7 +55,7 @@ macro_rules! travels {
     };
 }
 
-/// Defines a token type, with the methods that those of readers and writers have in common.
+/// Defines a type of token, with the methods that the types for readers and writers share.
 macro_rules! token {
     ($(#[$docs:meta])* $token:ident, $name:literal, $(#[$zxid:meta])* zxid, $(#[$counter:meta])* counter) => {
         $(#[$docs])*
