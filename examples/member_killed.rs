@@ -27,7 +27,7 @@ use serde::Serialize;
 use test_support::{Mode, Options, ServerError, ZooKeeper};
 use tokio::task::{JoinHandle, block_in_place};
 use zookeeper_recipes::{
-    Client, FencingToken, InterProcessMutex, LockGuard, LockState, Lost, NodeVersion, TransactionError,
+    Client, FencingToken, InterProcessMutex, LockGuard, LockState, Lost, TransactionError,
 };
 
 /// Any failure; it ends the program with exit code 2.
@@ -357,7 +357,7 @@ async fn kill(
 /// Writes under the lock. One whose outcome is unknown is sent again, until the lock is lost.
 async fn write(guard: &LockGuard) -> Result<(), TransactionError> {
     loop {
-        match guard.transaction().set_data(RECORD, b"0", NodeVersion::Any).commit().await {
+        match guard.transaction().set_data(RECORD, b"0", None).commit().await {
             Err(TransactionError::Unknown { .. }) => tokio::time::sleep(PAUSE).await,
             outcome => return outcome,
         }

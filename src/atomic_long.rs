@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Semaphore;
 
-use crate::builder::builder;
+use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
 use crate::engine::counter::{Changed, Counter};
 use crate::engine::lock_options::check_acl;
@@ -106,22 +107,29 @@ impl DistributedAtomicLong {
 
     /// Returns a builder of the counter at `path`, for other options than the defaults.
     ///
+    /// The counter's own node is persistent, whatever missing directories above it are created as.
+    ///
     /// # Examples
+    /// With every option:
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{DistributedAtomicLong, ParentNodes};
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acl, DistributedAtomicLong, ParentNodes};
     ///
-    /// let builder = DistributedAtomicLong::builder(&client, "/shop/hits");
-    /// let hits = builder.parents(ParentNodes::Persistent).build()?;
-    /// # hits.increment().await?;
+    /// let orders = DistributedAtomicLong::builder(&client, "/shop/order-number")
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // `/shop` stays when the counter is deleted
+    ///     .build()?;
+    /// # orders.next_id().await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: impl AsRef<str>) -> DistributedAtomicLongBuilder {
-        DistributedAtomicLongBuilder::new(client, path.as_ref())
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> RecipeBuilder<Self> {
+        RecipeBuilder::new(client, path.as_ref())
     }
 
     /// Returns the value, which is 0 if the counter does not exist.
@@ -135,7 +143,7 @@ impl DistributedAtomicLong {
     /// See [`AtomicLongError`] for the other variants; never [`AtomicLongError::Unknown`].
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     ///
     /// # Examples
     /// ```
@@ -470,52 +478,18 @@ impl DistributedAtomicLong {
     }
 }
 
-builder! {
-    /// Builder of a [`DistributedAtomicLong`].
-    ///
-    /// The counter's own node is persistent, whatever missing directories above it are created as.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
-    /// # let client = client.connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{Acl, DistributedAtomicLong, ParentNodes};
-    ///
-    /// let orders = DistributedAtomicLong::builder(&client, "/shop/order-number")
-    ///     .acl([Acl::creator_all()]) // the client has credentials
-    ///     .parents(ParentNodes::Persistent) // `/shop` stays when the counter is deleted
-    ///     .build()?;
-    /// # orders.next_id().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use = "it does nothing until `build` is called"]
-    DistributedAtomicLongBuilder [acl, parents]
-}
-
-impl DistributedAtomicLongBuilder {
-    /// Builds the handle, without any I/O.
-    ///
-    /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
-    ///   longer than 16 KiB with the namespace.
-    /// - [`BuildError::InvalidOption`] if an option has a value that cannot work.
-    pub fn build(self) -> Result<DistributedAtomicLong, BuildError> {
-        let client = Arc::clone(&self.client.core);
-        let path = LockPath::parse(client.namespace(), &self.path)?;
-        let acl = self.asked.acl.unwrap_or_else(|| Arc::clone(client.acl()));
+impl sealed::Buildable for DistributedAtomicLong {
+    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+        let client = Arc::clone(&builder.client.core);
+        let path = LockPath::parse(client.namespace(), &builder.path)?;
+        let acl = builder.asked.acl.unwrap_or_else(|| Arc::clone(client.acl()));
         check_acl(&acl, client.has_credentials()).map_err(|reason| BuildError::InvalidOption {
-            path: self.path,
+            path: builder.path,
             option: "acl",
             reason,
         })?;
-        let parents = self.asked.parents.unwrap_or_default();
-        Ok(DistributedAtomicLong { counter: Arc::new(Counter { path, acl, parents, client }) })
+        let parents = builder.asked.parents.unwrap_or_default();
+        Ok(Self { counter: Arc::new(Counter { path, acl, parents, client }) })
     }
 }
 

@@ -1,113 +1,187 @@
-//! The common parts of the recipes' builders.
+//! The builder of the recipes that have options.
 
-/// Defines an option of a builder.
-macro_rules! option {
-    (data) => {
-        /// Sets the data of the nodes, for people and tools that look at them; no recipe reads it.
-        ///
-        /// The data may have at most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB;
-        /// acquiring several permits of a semaphore at once is one request. The default is one line that
-        /// identifies this process, an [`Identity`](crate::Identity); Curator's default is the address of its
-        /// host. Kazoo reads the data as UTF-8.
-        #[doc(alias = "getLockNodeBytes")]
-        #[doc(alias = "setNodeData")]
-        pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-            self.asked.data = Some(data.into().into());
-            self
-        }
-    };
-    (acl) => {
-        /// Sets the ACL of the nodes, and of missing directories.
-        ///
-        /// The default is the client's ACL ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
-        pub fn acl(mut self, acl: impl Into<Vec<crate::Acl>>) -> Self {
-            self.asked.acl = Some(acl.into().into());
-            self
-        }
-    };
-    (parents) => {
-        /// Sets the kind of the nodes that are created for missing directories.
-        ///
-        /// The default is [`ParentNodes::Container`](crate::ParentNodes::Container), as in Curator; with
-        /// [kazoo's dialect](crate::Dialect::Kazoo), for recipes that have it, it is
-        /// [`ParentNodes::Persistent`](crate::ParentNodes::Persistent).
-        #[doc(alias = "dontUseContainerParents")]
-        pub fn parents(mut self, parents: crate::ParentNodes) -> Self {
-            self.asked.parents = Some(parents);
-            self
-        }
-    };
-    (dialect) => {
-        /// Sets the form of the node names: [`Dialect::Kazoo`](crate::Dialect::Kazoo) for contention with
-        /// processes of kazoo.
-        ///
-        /// The default is [`Dialect::Curator`](crate::Dialect::Curator). All contenders for one path must use
-        /// the same dialect.
-        pub fn dialect(mut self, dialect: crate::Dialect) -> Self {
-            self.asked.dialect = Some(dialect);
-            self
-        }
-    };
-}
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
 
-/// Defines a builder with these options.
-macro_rules! builder {
-    ($(#[$docs:meta])* $builder:ident [$($option:ident),+]) => {
-        $(#[$docs])*
-        #[derive(Clone)]
-        pub struct $builder {
-            client: crate::Client,
-            path: String,
-            asked: crate::engine::lock_options::RequestedOptions,
-        }
+use crate::client::Client;
+use crate::engine::lock_options::{Recipe, RequestedOptions};
+use crate::engine::path_lock::PathLock;
+use crate::error::BuildError;
+use crate::options::{Acl, ParentNodes};
+use crate::protocol::node_name::Dialect;
+use crate::shown::Quoted;
 
-        impl std::fmt::Debug for $builder {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "{}({})", stringify!($builder), $crate::shown::Quoted(&self.path))
-            }
-        }
-
-        impl $builder {
-            fn new(client: &crate::Client, path: &str) -> Self {
-                Self { client: client.clone(), path: path.to_owned(), asked: Default::default() }
-            }
-
-            $($crate::builder::option!($option);)+
-        }
-    };
-}
-
-/// Defines the builder of a lock, and the functions that make the lock.
+/// Builder of a recipe: of a lock, a semaphore, a participant in an election, a counter or a node.
 ///
-/// `$noun` and `$path` are for the documentation.
-macro_rules! lock_builder {
-    ($(#[$docs:meta])* $builder:ident, $lock:ident, $recipe:expr, $noun:literal, $path:literal) => {
-        $crate::builder::builder! {
-            $(#[$docs])*
-            #[must_use = "it does nothing until `build` is called"]
-            $builder [data, acl, parents, dialect]
-        }
+/// The `builder` function of each recipe returns it, and shows all options that the recipe has.
+///
+/// All handles of one client for one path and recipe share their options: the first handle decides, and a
+/// later one inherits the options that it leaves unset. So do the handles of a mutex and of a leader selector
+/// with each other. Counters and persistent nodes share nothing.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessMutex, ParentNodes, RecipeBuilder};
+///
+/// /// What all recipes of this program have in common.
+/// fn ours<R>(builder: RecipeBuilder<R>) -> RecipeBuilder<R> {
+///     builder.parents(ParentNodes::Persistent)
+/// }
+/// let lock = ours(InterProcessMutex::builder(&client, "/jobs/nightly")).data("worker-7").build()?;
+/// # lock.lock().await?.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "it does nothing until `build` is called"]
+pub struct RecipeBuilder<R> {
+    pub(crate) client: Client,
+    pub(crate) path: String,
+    pub(crate) asked: RequestedOptions,
+    /// Whether a persistent node is protected.
+    pub(crate) protected: bool,
+    recipe: PhantomData<fn() -> R>,
+}
 
-        impl $builder {
-            /// Builds the lock, without any I/O.
-            ///
-            /// # Errors
-            /// - [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) if ZooKeeper would refuse the
-            ///   path, or it is `/`, below `/zookeeper`, or longer than 16 KiB with the namespace.
-            /// - [`BuildError::InvalidOption`](crate::BuildError::InvalidOption) if an option has a value
-            ///   that cannot work.
-            /// - [`BuildError::ConflictingOptions`](crate::BuildError::ConflictingOptions) if the same client
-            ///   uses the path with another value of an option.
-            /// - [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) if the same client uses the
-            ///   path for a recipe with another kind of queue.
-            ///
-            /// A client uses a path while there is a live handle or guard, or a call whose nodes are still
-            /// being deleted.
-            pub fn build(self) -> Result<$lock, crate::BuildError> {
-                let path_lock = self.client.path_lock(&self.path, $recipe, &self.asked)?;
-                Ok($lock { path_lock })
+impl<R> Clone for RecipeBuilder<R> {
+    fn clone(&self) -> Self {
+        let Self { client, path, asked, protected, recipe } = self;
+        let (client, path, asked) = (client.clone(), path.clone(), asked.clone());
+        Self { client, path, asked, protected: *protected, recipe: *recipe }
+    }
+}
+
+impl<R> fmt::Debug for RecipeBuilder<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecipeBuilder({})", Quoted(&self.path))
+    }
+}
+
+impl<R> RecipeBuilder<R> {
+    pub(crate) fn new(client: &Client, path: &str) -> Self {
+        let (client, path, asked) = (client.clone(), path.to_owned(), RequestedOptions::default());
+        Self { client, path, asked, protected: false, recipe: PhantomData }
+    }
+
+    pub(crate) fn path_lock(&self, recipe: Recipe) -> Result<Arc<PathLock>, BuildError> {
+        self.client.path_lock(&self.path, recipe, &self.asked)
+    }
+
+    /// Sets the ACL of the nodes, and of missing directories.
+    ///
+    /// The default is the client's ACL ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.asked.acl = Some(acl.into().into());
+        self
+    }
+
+    /// Sets the kind of the nodes that are created for missing directories.
+    ///
+    /// The default is [`ParentNodes::Container`], as in Curator; with [kazoo's dialect](Dialect::Kazoo), for
+    /// recipes that have it, it is [`ParentNodes::Persistent`].
+    #[doc(alias = "dontUseContainerParents")]
+    pub fn parents(mut self, parents: ParentNodes) -> Self {
+        self.asked.parents = Some(parents);
+        self
+    }
+}
+
+impl<R: sealed::Buildable> RecipeBuilder<R> {
+    /// Builds the recipe, without any I/O. A latch then joins its election in the background, and a
+    /// persistent node is created in the background: their methods report later errors.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
+    ///   longer than 16 KiB with the namespace.
+    /// - [`BuildError::InvalidOption`] if an option has a value that cannot work.
+    /// - [`BuildError::ConflictingOptions`] if the same client uses the path with another value of an option.
+    ///   The id of a selector is called `data` then.
+    /// - [`BuildError::LimitMismatch`] if the same client uses a semaphore with another limit.
+    /// - [`BuildError::MixedRecipes`] if the same client uses the path for a recipe with another kind of
+    ///   queue.
+    ///
+    /// A client uses a path while there is a live handle or guard, or a call whose nodes are still being
+    /// deleted.
+    #[doc(alias = "start")]
+    #[doc(alias = "create")]
+    #[track_caller]
+    pub fn build(self) -> Result<R, BuildError> {
+        R::built(self, Location::caller())
+    }
+}
+
+impl<R: sealed::HasData> RecipeBuilder<R> {
+    /// Sets the data of the nodes, for people and tools that look at them; no recipe reads it.
+    ///
+    /// The data may have at most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB; acquiring
+    /// several permits of a semaphore at once is one request. The default is one line that identifies this
+    /// process, an [`Identity`](crate::Identity); Curator's default is the address of its host. Kazoo reads
+    /// the data as UTF-8.
+    #[doc(alias = "getLockNodeBytes")]
+    #[doc(alias = "setNodeData")]
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.asked.data = Some(data.into().into());
+        self
+    }
+}
+
+impl<R: sealed::HasDialect> RecipeBuilder<R> {
+    /// Sets the form of the node names: [`Dialect::Kazoo`] for contention with processes of kazoo.
+    ///
+    /// The default is [`Dialect::Curator`]. All contenders for one path must use the same dialect.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.asked.dialect = Some(dialect);
+        self
+    }
+}
+
+pub(crate) mod sealed {
+    use std::panic::Location;
+
+    use super::RecipeBuilder;
+    use crate::error::BuildError;
+
+    /// What a builder builds.
+    #[expect(unnameable_types, reason = "sealing is the point")]
+    pub trait Buildable: Sized {
+        #[doc(hidden)]
+        fn built(
+            builder: RecipeBuilder<Self>,
+            location: &'static Location<'static>,
+        ) -> Result<Self, BuildError>;
+    }
+
+    /// A recipe whose nodes have data for people.
+    #[expect(unnameable_types, reason = "sealing is the point")]
+    pub trait HasData: Buildable {}
+
+    /// A recipe that kazoo has too.
+    #[expect(unnameable_types, reason = "sealing is the point")]
+    pub trait HasDialect: Buildable {}
+}
+
+/// Defines the functions that make a lock.
+///
+/// `$docs` is the example with every option; `$noun` and `$path` are for the documentation.
+macro_rules! lock_constructors {
+    ($(#[$docs:meta])* $lock:ident, $recipe:expr, $noun:literal, $path:literal) => {
+        impl $crate::builder::sealed::Buildable for $lock {
+            fn built(
+                builder: $crate::RecipeBuilder<Self>,
+                _: &'static std::panic::Location<'static>,
+            ) -> Result<Self, crate::BuildError> {
+                Ok(Self { path_lock: builder.path_lock($recipe)? })
             }
         }
+
+        impl $crate::builder::sealed::HasData for $lock {}
+
+        impl $crate::builder::sealed::HasDialect for $lock {}
 
         impl $lock {
             #[doc = concat!("Creates a handle of the ", $noun, " at `path`, without any I/O.")]
@@ -144,24 +218,14 @@ macro_rules! lock_builder {
             /// defaults.
             ///
             /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("use zookeeper_recipes::", stringify!($lock), ";")]
+            /// With every option:
             ///
-            #[doc = concat!("let builder = ", stringify!($lock), "::builder(&client, \"", $path, "\");")]
-            /// let lock = builder.data("worker-7").build()?;
-            /// # lock.participants().await?;
-            /// # Ok(())
-            /// # }
-            /// ```
-            pub fn builder(client: &crate::Client, path: impl AsRef<str>) -> $builder {
-                $builder::new(client, path.as_ref())
+            $(#[$docs])*
+            pub fn builder(client: &crate::Client, path: impl AsRef<str>) -> crate::RecipeBuilder<Self> {
+                crate::RecipeBuilder::new(client, path.as_ref())
             }
         }
     };
 }
 
-pub(crate) use {builder, lock_builder, option};
+pub(crate) use lock_constructors;

@@ -10,11 +10,10 @@ use crate::blocking::block_on;
 use crate::engine::holdings;
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::{Key, PathLock};
-use crate::engine::persistent_node::Turns;
+use crate::engine::persistent_node::PathTurns;
 use crate::engine::registry::Registry;
 use crate::engine::revoke;
-use crate::error::{BuildError, ConnectError, DrainError, Error, ReleaseError};
-use crate::hold_watch::HoldWatch;
+use crate::error::{BuildError, ConnectError, Error, Holding, ReleaseError};
 use crate::options::Acl;
 use crate::path::NodePath;
 use crate::protocol::lease::LeaseMargin;
@@ -70,7 +69,7 @@ use crate::tls::TlsOptions;
 pub struct Client {
     pub(crate) core: Arc<Core>,
     path_locks: Arc<Registry<Key, PathLock>>,
-    nodes: Arc<Turns>,
+    nodes: Arc<PathTurns>,
 }
 
 impl fmt::Debug for Client {
@@ -172,7 +171,7 @@ impl Client {
     }
 
     /// Returns the turns of persistent nodes at each path.
-    pub(crate) fn nodes(&self) -> &Arc<Turns> {
+    pub(crate) fn nodes(&self) -> &Arc<PathTurns> {
         &self.nodes
     }
 
@@ -471,9 +470,8 @@ impl Client {
     /// Existing guards continue to work in every respect. Once the last guard is released, dropped or lost,
     /// and its node deleted, the client is [closed](Self::close). A latch leaves its election, as by
     /// [`LeaderLatch::close`](crate::LeaderLatch::close), and the work of a
-    /// [`LeaderSelector`](crate::LeaderSelector) counts as a guard.
-    /// [Kept](crate::InterProcessMutexBuilder::sticky) nodes without a guard are deleted at once, and all
-    /// other nodes of this client with its session.
+    /// [`LeaderSelector`](crate::LeaderSelector) counts as a guard. [Kept](crate::RecipeBuilder::sticky)
+    /// nodes without a guard are deleted at once, and all other nodes of this client with its session.
     ///
     /// If guards remain after `timeout`, the client is closed nevertheless: their locks are lost, and the
     /// error says where each was acquired. If no server answers, closing can take another session timeout (30
@@ -483,7 +481,8 @@ impl Client {
     /// closed in that time expires.
     ///
     /// # Errors
-    /// See [`DrainError`]. The client is closed in any case.
+    /// [`ReleaseError::StillHeld`] if guards were left, and [`ReleaseError::SessionNotClosed`] if no server
+    /// confirmed the end of the session. The client is closed in any case.
     ///
     /// # Cancel safety
     /// If the future is dropped, the client acquires no more locks, but is not closed: call
@@ -520,7 +519,7 @@ impl Client {
     /// ```
     #[doc(alias = "shutdown")]
     #[doc(alias = "graceful shutdown")]
-    pub async fn drain(&self, timeout: Duration) -> Result<(), DrainError> {
+    pub async fn drain(&self, timeout: Duration) -> Result<(), ReleaseError> {
         let started = Instant::now();
         let mut held = holdings::drain(&self.core, &self.path_locks, timeout).await;
         if held.is_empty() {
@@ -533,13 +532,18 @@ impl Client {
             held = holdings::drain(&self.core, &self.path_locks, left).await;
         }
         match (self.core.close().await, held.is_empty()) {
-            (Ok(()), true) => Ok(()),
-            (Err(error), true) => Err(DrainError::NotClosed(error)),
-            (closed, false) => Err(DrainError::StillHeld { timeout, held, source: closed.err() }),
+            (closed, true) => closed,
+            (closed, false) => {
+                let source = closed.err().map(|error| Arc::new(error) as _);
+                Err(ReleaseError::StillHeld { timeout, held, source })
+            }
         }
     }
 
-    /// Returns a watch of the locks that guards of this client hold, for tests and for pages that show them.
+    /// Returns the locks that guards of this client hold now, in the order of their paths.
+    ///
+    /// A service can show them on a page. They are the locks of all recipes, permits included, but not those
+    /// of other processes, nor locks whose lease has ended.
     ///
     /// # Examples
     /// ```
@@ -547,23 +551,90 @@ impl Client {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::InterProcessMutex;
-    ///
-    /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
-    /// let job = tokio::spawn(async move {
-    ///     let guard = mutex.lock().await?;
-    ///     guard.lost().await; // the work
-    ///     Ok::<_, zookeeper_recipes::AcquireError>(())
-    /// });
-    /// client.watch_holds().held("/jobs/nightly").await.ok_or("closed")?;
-    /// client.close().await?; // the lock is certainly held here
-    /// job.await??;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// for holding in client.holdings() {
+    ///     println!("{holding}");
+    /// }
+    /// guard.release().await?;
+    /// assert!(client.holdings().is_empty());
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn watch_holds(&self) -> HoldWatch {
-        HoldWatch::new(Arc::clone(&self.core), Arc::clone(&self.path_locks))
+    pub fn holdings(&self) -> Vec<Holding> {
+        holdings::holdings(&self.path_locks)
+    }
+
+    /// Waits until a guard of this client holds the lock at `path`; returns at once if one does.
+    ///
+    /// It is for tests: before one lets a session expire, or stops the server or the service, it needs to know
+    /// that the lock is held, and the guard is deep in the service. It sees the current holds and keeps no
+    /// history, so a lock that is acquired and released at once may have been held without being seen.
+    ///
+    /// It does not return before the call that acquires the lock has returned its guard: a session that
+    /// expires before that is not a loss, since the call goes on in the next one.
+    ///
+    /// If there are several holds at the path, it returns one of them; `None` if the client is closed first.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only waits.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use zookeeper_recipes::{Client, InterProcessMutex, LostReason};
+    ///
+    /// let server = zookeeper_test_server::Server::start()?;
+    /// let client = Client::connect(&server.connect_string()).await?;
+    ///
+    /// // The service under test.
+    /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let service = tokio::spawn(async move {
+    ///     let guard = mutex.lock().await?;
+    ///     let lost = guard.while_held(std::future::pending::<()>()).await.unwrap_err();
+    ///     Ok::<_, zookeeper_recipes::AcquireError>(lost.reason())
+    /// });
+    ///
+    /// client.wait_until_held("/jobs/nightly").await.ok_or("closed")?; // now it is in the middle of its work
+    /// server.expire_session(client.session_id().ok_or("no session")?);
+    /// assert_eq!(service.await??, LostReason::SessionExpired);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait_until_held(&self, path: impl AsRef<str>) -> Option<Holding> {
+        holdings::held(&self.core, &self.path_locks, path.as_ref()).await
+    }
+
+    /// Waits until no guard of this client holds the lock at `path`: released, dropped or lost. Returns at
+    /// once if none does.
+    ///
+    /// The node of a guard that was dropped may still be there: [`flush`](Self::flush) waits for its
+    /// deletion.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only waits.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let guard = mutex.lock().await?;
+    /// let work = tokio::spawn(async move {
+    ///     // ..
+    ///     guard.release().await
+    /// });
+    /// client.wait_until_released("/jobs/nightly").await;
+    /// assert!(!mutex.is_acquired_in_this_process());
+    /// # work.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait_until_released(&self, path: impl AsRef<str>) {
+        holdings::released(&self.core, &self.path_locks, Some(path.as_ref()), || {}).await;
     }
 
     /// Connects like [`connect`](Self::connect), and blocks the thread meanwhile.
@@ -607,7 +678,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`drain`](Self::drain).
-    pub fn blocking_drain(&self, timeout: Duration) -> Result<(), DrainError> {
+    pub fn blocking_drain(&self, timeout: Duration) -> Result<(), ReleaseError> {
         block_on(self.drain(timeout))
     }
 
@@ -802,7 +873,7 @@ impl ClientBuilder {
     /// [`Identity`](crate::Identity). The name is for people, so clients may share one. It may have at most
     /// 100 bytes, and no control characters; otherwise [`connect`](Self::connect) returns
     /// [`ConnectError::InvalidName`](crate::ConnectError::InvalidName). A lock with its own
-    /// [`data`](crate::InterProcessMutexBuilder::data) does not show the name.
+    /// [`data`](crate::RecipeBuilder::data) does not show the name.
     ///
     /// # Examples
     /// ```
@@ -882,7 +953,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`connect`](Self::connect) returns [`ConnectError::InvalidTls`] if the options cannot be used. If a
-    /// handshake fails, [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailureKind): its
+    /// handshake fails, [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailure): its
     /// certificate is from an unknown CA or for another host, or it requires a different client certificate.
     ///
     /// # Examples

@@ -25,7 +25,7 @@ const SINCE: &str = " since ";
 /// by the wall clock of that host. Clocks of hosts differ, and this one decides nothing; [`Contender::since`]
 /// is by the clock of the servers.
 ///
-/// Data in any other form, from [`data`](crate::InterProcessMutexBuilder::data) of a builder or from another
+/// Data in any other form, from [`data`](crate::RecipeBuilder::data) of a builder or from another
 /// library, is text only: Curator's locks write an IP address, kazoo's nothing unless they were given an
 /// `identifier`. It is shown as UTF-8, with replacement characters for bytes that are not UTF-8, and cut to
 /// 256 bytes. A [request to revoke](crate::Client::attempt_revoke) replaces the data, so that who was asked
@@ -462,11 +462,11 @@ impl fmt::Debug for Contender {
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use zookeeper_recipes::LeaderLatch;
 ///
-/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
+/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").build()?;
 /// latch.leadership().await?;
 /// for participant in latch.participants().await? {
 ///     println!("{} {}", participant.id(), if participant.is_leader() { "leads" } else { "follows" });
-///     assert!(participant.id() == "web-3" && participant.is_leader() && participant.is_ours());
+///     assert!(participant.id() == "web-3" && participant.is_leader() && participant.is_mine());
 /// }
 /// # Ok(())
 /// # }
@@ -476,12 +476,12 @@ pub struct Participant {
     id: String,
     node: NodePath,
     is_leader: bool,
-    is_ours: bool,
+    is_mine: bool,
 }
 
 impl Participant {
-    pub(crate) fn new(node: NodePath, data: &[u8], is_ours: bool) -> Self {
-        Self { id: String::from_utf8_lossy(data).into_owned(), node, is_leader: false, is_ours }
+    pub(crate) fn new(node: NodePath, data: &[u8], is_mine: bool) -> Self {
+        Self { id: String::from_utf8_lossy(data).into_owned(), node, is_leader: false, is_mine }
     }
 
     pub(crate) fn leads(&mut self) {
@@ -510,8 +510,8 @@ impl Participant {
 
     /// Returns `true` if its node belongs to the session of the client that was asked.
     #[must_use]
-    pub fn is_ours(&self) -> bool {
-        self.is_ours
+    pub fn is_mine(&self) -> bool {
+        self.is_mine
     }
 }
 

@@ -36,7 +36,7 @@ use crate::token::FencingToken;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use zookeeper_recipes::{LeaderLatch, LeadershipState};
 ///
-/// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+/// let latch = LeaderLatch::new(&client, "/scheduler/leader")?;
 /// let leadership = latch.leadership().await?;
 /// assert_eq!(latch.state(), LeadershipState::Leader(leadership.fencing_token()));
 /// latch.close().await?;
@@ -114,7 +114,7 @@ pub(crate) struct Term {
 
 /// Work that is under way in a term, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Work<'a>(&'a Term);
+pub(crate) struct TermWork<'a>(&'a Term);
 
 impl Term {
     fn new(hold: &Hold) -> Arc<Self> {
@@ -168,9 +168,9 @@ impl Term {
 
     /// Counts work until the result is dropped: the node of the term stays at least as long
     /// (docs/protocol.md#leaders-work).
-    pub(crate) fn begin_work(&self) -> Work<'_> {
+    pub(crate) fn begin_work(&self) -> TermWork<'_> {
         self.working.send_modify(|working| *working += 1);
-        Work(self)
+        TermWork(self)
     }
 
     /// Waits until no work is under way, but not longer than the session timeout: work that is not polled is
@@ -184,20 +184,24 @@ impl Term {
     }
 }
 
-impl Drop for Work<'_> {
+impl Drop for TermWork<'_> {
     fn drop(&mut self) {
         self.0.working.send_modify(|working| *working = working.saturating_sub(1));
     }
 }
 
-/// The state of a member of an election, for callers that wait for its terms.
+/// Where a candidate stands, for callers that wait for its terms.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Status {
     #[default]
     Follows,
     Leads(Arc<Term>),
-    /// It has left the election, with the error that was the reason, if it was one.
-    Left(Option<AcquireError>),
+    /// It has left the election, with the error that was the reason, if it was one. `released` is the result of
+    /// giving the leadership up; `None` until that is done.
+    Left {
+        why: Option<AcquireError>,
+        released: Option<Result<(), ReleaseError>>,
+    },
 }
 
 impl Status {
@@ -211,7 +215,7 @@ impl Status {
 
     fn state(&self) -> LeadershipState {
         match self {
-            Self::Left(_) => LeadershipState::Closed,
+            Self::Left { .. } => LeadershipState::Closed,
             Self::Follows => LeadershipState::Follower,
             Self::Leads(term) => match term.hold().map(|hold| hold.state()) {
                 Ok(LockState::Held) => LeadershipState::Leader(term.token()),
@@ -222,16 +226,15 @@ impl Status {
     }
 }
 
+/// What the task of a candidate reports.
 #[derive(Debug, Default)]
-struct Shared {
+struct Reports {
     status: watch::Sender<Status>,
     /// The same for the user, with the changes in between.
     state: watch::Sender<LeadershipState>,
-    /// The result of leaving; `None` until that is done.
-    left: watch::Sender<Option<Result<(), ReleaseError>>>,
 }
 
-impl Shared {
+impl Reports {
     /// Returns a copy: asking a term whether it is lost may call foreign code
     /// (docs/protocol.md#no-lock-across-await).
     fn status(&self) -> Status {
@@ -253,50 +256,50 @@ impl Shared {
     }
 }
 
-/// A member of an election, from [`join`] until it is dropped or [leaves](Self::leave).
+/// Takes part in an election, from [`join`] until it is dropped or [leaves](Self::leave).
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct Candidate {
     /// Its drop ends the task too.
     stop: watch::Sender<bool>,
-    shared: Arc<Shared>,
+    reports: Arc<Reports>,
 }
 
-/// Joins an election: a task of the client takes part in it until the member is dropped.
-pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'static>) -> Member {
+/// Joins an election: a task of the client takes part in it until the candidate is dropped.
+pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'static>) -> Candidate {
     let (stop, stopped) = watch::channel(false);
-    let shared = Arc::<Shared>::default();
-    let left = LeftOnDrop { path_lock: Arc::clone(path_lock), shared: Arc::clone(&shared) };
+    let reports = Arc::<Reports>::default();
+    let left = LeftOnDrop { path_lock: Arc::clone(path_lock), reports: Arc::clone(&reports) };
     let client = path_lock.client();
     // Otherwise it has left at once, by the drop.
     if !client.is_closed() && client.refuses(path_lock.path()).is_none() {
         client.spawn(take_part(left, stopped, location));
     }
-    Member { stop, shared }
+    Candidate { stop, reports }
 }
 
-impl Member {
+impl Candidate {
     /// Returns its term; `None` if it does not lead, by the clock.
     pub(crate) fn term(&self) -> Option<Arc<Term>> {
-        self.shared.status().term().cloned()
+        self.reports.status().term().cloned()
     }
 
     pub(crate) fn state(&self) -> LeadershipState {
-        self.shared.status().state()
+        self.reports.status().state()
     }
 
     pub(crate) fn watch_state(&self) -> watch::Receiver<LeadershipState> {
-        self.shared.state.subscribe()
+        self.reports.state.subscribe()
     }
 
     /// Waits until it leads. The error is `None` if it has left the election by its own decision.
     pub(crate) async fn until_leading(&self) -> Result<Arc<Term>, Option<AcquireError>> {
-        let mut status = self.shared.status.subscribe();
+        let mut status = self.reports.status.subscribe();
         loop {
             let now = status.borrow_and_update().clone();
             if let Some(term) = now.term() {
                 return Ok(Arc::clone(term));
             }
-            if let Status::Left(why) = now {
+            if let Status::Left { why, .. } = now {
                 return Err(why);
             }
             // No error: this has the sender.
@@ -309,77 +312,70 @@ impl Member {
     /// Leaves the election, and waits until the leadership is given up.
     pub(crate) async fn leave(&self) -> Result<(), ReleaseError> {
         self.stop.send_replace(true);
-        let mut left = self.shared.left.subscribe();
-        let left = waker::contain(left.wait_for(Option::is_some)).await;
-        left.ok().and_then(|left| left.clone()).unwrap_or(Ok(()))
+        let mut status = self.reports.status.subscribe();
+        let is_done = |status: &Status| matches!(status, Status::Left { released: Some(_), .. });
+        match waker::contain(status.wait_for(is_done)).await.as_deref() {
+            Ok(Status::Left { released: Some(released), .. }) => released.clone(),
+            _ => Ok(()),
+        }
     }
 }
 
-/// Tells that a member has left, however its task ends: it is dropped with the end of its client.
+/// Reports that a candidate has left, however its task ends: it is dropped with the end of its client.
 #[derive(Debug)]
 struct LeftOnDrop {
     path_lock: Arc<PathLock>,
-    shared: Arc<Shared>,
+    reports: Arc<Reports>,
 }
 
 impl Drop for LeftOnDrop {
     fn drop(&mut self) {
-        let Self { path_lock, shared } = self;
-        if !matches!(shared.status(), Status::Left(_)) {
-            shared.set(Status::Left(Some(path_lock.ended())));
-        }
-        contain_panic(|| {
-            shared.left.send_if_modified(|left| {
-                let is_done = left.is_some();
-                left.get_or_insert(Ok(()));
-                !is_done
-            });
-        });
+        let (why, released) = match self.reports.status() {
+            Status::Left { why, released } => (why, released),
+            _ => (Some(self.path_lock.ended()), None),
+        };
+        self.reports.set(Status::Left { why, released: released.or(Some(Ok(()))) });
     }
 }
 
-/// Takes part in an election until the member stops.
+/// Takes part in an election until the candidate stops.
 async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: &'static Location<'static>) {
-    let LeftOnDrop { path_lock, shared } = &left;
-    // The member left by its own decision, or because nothing can be acquired any more.
-    let left_for = || Status::Left(path_lock.client().refuses(path_lock.path()));
+    let LeftOnDrop { path_lock, reports } = &left;
+    // By its own decision, or because nothing can be acquired any more.
+    let leave = |released| Status::Left { why: path_lock.client().refuses(path_lock.path()), released };
     loop {
         let leading = tokio::select! {
             biased;
-            () = stopped(&mut stop, path_lock.client()) => return shared.set(left_for()),
+            () = stopped(&mut stop, path_lock.client()) => return reports.set(leave(None)),
             leading = Box::pin(until_leading(path_lock, location)) => leading,
         };
         let hold = match leading {
             Ok(hold) => hold,
             Err(error) => {
                 log::error!(path = path_lock.path().user(), %error, "a participant has left its election");
-                return shared.set(Status::Left(Some(error)));
+                return reports.set(Status::Left { why: Some(error), released: None });
             }
         };
         hold.is_had();
         let term = Term::new(&hold);
         // Dropped before the hold, however this ends.
         let given_up = GivesUp(Arc::clone(hold.held()));
-        shared.set(Status::Leads(Arc::clone(&term)));
+        reports.set(Status::Leads(Arc::clone(&term)));
         let is_lost = tokio::select! {
             biased;
             () = stopped(&mut stop, path_lock.client()) => false,
-            () = until_lost(&hold, shared) => true,
+            () = until_lost(&hold, reports) => true,
         };
         if is_lost {
-            shared.set(Status::Follows);
+            reports.set(Status::Follows);
         } else {
             drop(given_up);
-            shared.set(left_for());
+            reports.set(leave(None));
         }
         // Its node is before that of any next term (docs/protocol.md#leaders-work).
         term.until_idle(hold.session().timeout()).await;
         if !is_lost {
-            let released = hold.release().await;
-            contain_panic(|| {
-                shared.left.send_replace(Some(released));
-            });
-            return;
+            return reports.set(leave(Some(hold.release().await)));
         }
     }
 }
@@ -394,7 +390,7 @@ impl Drop for GivesUp {
     }
 }
 
-/// Waits until the member is dropped or leaves, or its client is drained: a leadership does not end by
+/// Waits until the candidate is dropped or leaves, or its client is drained: a leadership does not end by
 /// itself, so a drain cannot wait for it (docs/protocol.md#drain).
 async fn stopped(stop: &mut watch::Receiver<bool>, client: &Core) {
     tokio::select! {
@@ -405,11 +401,11 @@ async fn stopped(stop: &mut watch::Receiver<bool>, client: &Core) {
 }
 
 /// Tells the changes of the state until the term is lost.
-async fn until_lost(hold: &Hold, shared: &Shared) {
+async fn until_lost(hold: &Hold, reports: &Reports) {
     let mut state = hold.state();
     loop {
         // This comes after the look, so that the reported state is no older.
-        shared.publish();
+        reports.publish();
         if matches!(state, LockState::Lost(_)) {
             return;
         }
@@ -432,7 +428,7 @@ macro_rules! election_methods {
             /// See [`Error`](crate::Error).
             ///
             /// # Cancel safety
-            /// It only reads.
+            /// Cancel safe: this only reads.
             #[doc(alias = "getLeader")]
             pub async fn leader(&self) -> Result<Option<crate::Participant>, crate::Error> {
                 Ok($crate::election::participants(&self.path_lock, 1).await?.into_iter().next())
@@ -445,7 +441,7 @@ macro_rules! election_methods {
             /// See [`Error`](crate::Error).
             ///
             /// # Cancel safety
-            /// It only reads.
+            /// Cancel safe: this only reads.
             ///
             /// # Examples
             /// ```

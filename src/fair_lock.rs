@@ -4,13 +4,12 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::builder::lock_builder;
-use crate::engine::attempt;
+use crate::builder::{RecipeBuilder, lock_constructors};
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::Recipe;
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
-use crate::engine::pending::Pending;
+use crate::engine::queued::Queued;
 use crate::error::{AcquireError, TryLockError};
 use crate::guard::{LockGuard, after};
 use crate::lock::lock_methods;
@@ -24,7 +23,7 @@ use crate::protocol::node_name::Kind;
 ///
 /// - **Every waiter is in the queue at the servers**, where the waiters of a mutex share one node of their
 ///   client. So the order is that of arrival across processes, and [`participants`](Self::participants)
-///   returns all waiters. A client's waiters beyond [`max_waiters`](InterProcessFairLockBuilder::max_waiters)
+///   returns all waiters. A client's waiters beyond [`max_waiters`](RecipeBuilder::max_waiters)
 ///   are refused.
 /// - **A place in the queue is a value**: [`enqueue`](Self::enqueue) returns a [`QueuedLock`], which knows
 ///   its [`position`](QueuedLock::position) and can be awaited later.
@@ -63,15 +62,7 @@ pub struct InterProcessFairLock {
     path_lock: Arc<PathLock>,
 }
 
-lock_builder! {
-    /// Builder of an [`InterProcessFairLock`].
-    ///
-    /// All handles of one client for one path and recipe share its options: the first handle decides, and a
-    /// later one inherits the options that it leaves unset.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
+lock_constructors! {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -91,7 +82,7 @@ lock_builder! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessFairLockBuilder, InterProcessFairLock, Recipe::FairLock, "fair lock", "/tickets/hall-1"
+    InterProcessFairLock, Recipe::FairLock, "fair lock", "/tickets/hall-1"
 }
 
 impl InterProcessFairLock {
@@ -124,9 +115,9 @@ impl InterProcessFairLock {
         async move {
             let mut ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
             let call = Call::begin(&path_lock, &mut ask);
-            let pending = attempt::start(&path_lock, ask);
-            let mut place = QueuedLock { path_lock, pending, came: None, location, call };
-            if let Some(result) = place.pending.queued().await {
+            let queued = Queued::start(&path_lock, ask);
+            let mut place = QueuedLock { path_lock, queued, came: None, location, call };
+            if let Some(result) = place.queued.queued().await {
                 // If the lock is granted already, the guard is kept until the caller asks for it.
                 place.keep(result);
             }
@@ -145,9 +136,10 @@ lock_methods!(
     r#"InterProcessFairLock::new(&client, "/tickets/hall-1")?"#
 );
 
-impl InterProcessFairLockBuilder {
-    /// Sets the maximum number of contenders of this client; further ones are refused with
-    /// [`AcquireError::TooManyWaiters`].
+impl RecipeBuilder<InterProcessFairLock> {
+    /// Sets the maximum number of waiters of this client; further ones are refused with
+    /// [`AcquireError::TooManyWaiters`]. The holder does not count; a waiter that has left counts until its
+    /// node is deleted.
     ///
     /// The number must be from 1 to 15,000, and is 5,000 by default. Other clients cannot list a directory of
     /// more than 17,000 nodes in one reply (the limit in Java is 1 MiB). Because the waiters of all processes
@@ -188,7 +180,7 @@ impl InterProcessFairLockBuilder {
 #[must_use = "dropping the place leaves the queue: bind it to `_place`, not to `_`"]
 pub struct QueuedLock {
     path_lock: Arc<PathLock>,
-    pending: Pending,
+    queued: Queued,
     /// The outcome, until the caller asks for it.
     came: Option<Result<LockGuard, AcquireError>>,
     location: &'static Location<'static>,
@@ -230,14 +222,14 @@ impl QueuedLock {
             match &self.came {
                 Some(Err(error)) => return Err(error.clone()),
                 Some(Ok(_)) => return Ok(0),
-                None if self.pending.result_taken() => return Err(self.pending.used_up()),
+                None if self.queued.pending.result_taken() => return Err(self.queued.pending.used_up()),
                 None => {}
             }
-            if let Some(position) = self.pending.position().await? {
+            if let Some(position) = self.queued.position().await? {
                 return Ok(position);
             }
             // The attempt has ended: this returns its result.
-            let result = self.pending.result().await;
+            let result = self.queued.pending.result().await;
             self.keep(result);
         }
     }
@@ -290,8 +282,8 @@ impl QueuedLock {
             if let Some(came) = self.take() {
                 return came;
             }
-            let Some(result) = self.pending.result_until(deadline).await else {
-                return Err(self.pending.late(Kind::Exclusive, timeout, started.elapsed()));
+            let Some(result) = self.queued.result_until(deadline).await else {
+                return Err(self.queued.late(Kind::Exclusive, timeout, started.elapsed()));
             };
             self.keep(result);
         }
@@ -328,7 +320,7 @@ impl QueuedLock {
             if let Some(came) = self.take() {
                 return came;
             }
-            let result = self.pending.result().await;
+            let result = self.queued.pending.result().await;
             self.keep(result);
         }
     }
@@ -341,14 +333,14 @@ impl QueuedLock {
 
     /// Checks whether the lock was granted, and queues again if it was lost before the caller asked for it.
     fn look(&mut self) {
-        if let Some(result) = self.pending.result_now() {
+        if let Some(result) = self.queued.pending.result_now() {
             self.keep(result);
         }
         if matches!(&self.came, Some(Ok(guard)) if !guard.is_held()) {
             self.came = None;
             let mut ask = Ask::new(Kind::Exclusive, Budget::Forever, self.location);
             self.call = Call::begin(&self.path_lock, &mut ask);
-            self.pending = attempt::start(&self.path_lock, ask.again());
+            self.queued = Queued::start(&self.path_lock, ask.again());
         }
     }
 

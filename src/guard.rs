@@ -299,7 +299,7 @@ impl<M: Mode> LockGuard<M> {
     #[must_use]
     pub fn fencing_token(&self) -> M::Token {
         let (zxid, counter) = self.hold.token();
-        <M::Token as sealed::Token>::new(zxid, counter, self.mode.into())
+        <M::Token as sealed::IsToken>::new(zxid, counter, self.mode.into())
     }
 
     /// Returns the path of the lock node, without the client's namespace.

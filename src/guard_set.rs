@@ -12,7 +12,7 @@ use crate::engine::revoke;
 use crate::error::{Lost, LostReason, ReleaseError, TransactionError};
 use crate::protocol::hold::LockState;
 use crate::session::core::AbortOnDrop;
-use crate::transaction::{NodeData, Transaction, get_data};
+use crate::transaction::{Transaction, get_data};
 
 /// What a guard has of its holds, which other guards may share: of one client, and at least one.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +102,7 @@ impl<'a> Shares<'a> {
     }
 
     /// Reads a node while all are held.
-    pub(crate) async fn get_data(self, path: &str) -> Result<Option<NodeData>, TransactionError> {
+    pub(crate) async fn get_data(self, path: &str) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
         let holds: Vec<_> = self.0.iter().map(|hold| &**hold).collect();
         get_data(&holds, path).await
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use self::sealed::Inside;
 use crate::engine::multi::BoxedFuture;
-use crate::error::{Lost, ReleaseError, TransactionError};
+use crate::error::{Lost, ReleaseError};
 use crate::guard_set::Shares;
 use crate::protocol::hold::LockState;
-use crate::transaction::{NodeData, Transaction};
+use crate::transaction::{DataRead, Transaction};
 
 /// A guard of any kind, for code that does not depend on the kind: of a lock
 /// ([`LockGuard`](crate::LockGuard)), of several ([`MultiLockGuard`](crate::MultiLockGuard)), or of permits
@@ -66,7 +66,7 @@ use crate::transaction::{NodeData, Transaction};
 /// # }
 /// ```
 #[must_use = "dropping the guard releases the lock at once: bind it to `_guard`, not to `_`"]
-pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
+pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
     /// Returns the state; for several locks or permits, the worst state.
     fn state(&self) -> LockState {
         self.shares(Inside(())).state()
@@ -154,10 +154,7 @@ pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// Cancel safe: this only reads.
-    fn get_data<'a>(
-        &'a self,
-        path: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<NodeData>, TransactionError>> + Send + 'a>> {
+    fn get_data<'a>(&'a self, path: &'a str) -> Pin<Box<dyn Future<Output = DataRead> + Send + 'a>> {
         Box::pin(self.shares(Inside(())).get_data(path))
     }
 
@@ -183,7 +180,7 @@ pub(crate) mod sealed {
 
     /// Implemented by the guards of this crate.
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Sealed {
+    pub trait IsGuard {
         #[doc(hidden)]
         fn shares(&self, inside: Inside) -> Shares<'_>;
 
@@ -198,7 +195,7 @@ pub(crate) mod sealed {
     pub struct Inside(pub(crate) ());
 }
 
-impl<G: Guard + ?Sized> sealed::Sealed for Box<G> {
+impl<G: Guard + ?Sized> sealed::IsGuard for Box<G> {
     fn shares(&self, inside: Inside) -> Shares<'_> {
         (**self).shares(inside)
     }
@@ -560,9 +557,9 @@ macro_rules! guard_methods {
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
             #[doc = concat!("# let guard = zookeeper_recipes::", $make, ";")]
             /// # server.create("/config/rates", b"old")?;
-            /// let rates = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
-            /// if rates.data == b"old" {
-            ///     guard.transaction().set_data("/config/rates", b"new", rates.version).commit().await?;
+            /// let (rates, version) = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
+            /// if rates == b"old" {
+            ///     guard.transaction().set_data("/config/rates", b"new", version).commit().await?;
             /// }
             /// assert!(guard.get_data("/config/none").await?.is_none());
             /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
@@ -573,7 +570,7 @@ macro_rules! guard_methods {
             pub async fn get_data(
                 &self,
                 path: impl AsRef<str>,
-            ) -> Result<Option<crate::NodeData>, crate::TransactionError> {
+            ) -> Result<Option<(Vec<u8>, i32)>, crate::TransactionError> {
                 self.shares().get_data(path.as_ref()).await
             }
 
@@ -674,7 +671,7 @@ macro_rules! guard_methods {
             }
         }
 
-        impl $(<$mode: $bound>)? $crate::guards::sealed::Sealed for $guard $(<$mode>)? {
+        impl $(<$mode: $bound>)? $crate::guards::sealed::IsGuard for $guard $(<$mode>)? {
             fn shares(&self, _: $crate::guards::sealed::Inside) -> $crate::guard_set::Shares<'_> {
                 Self::shares(self)
             }

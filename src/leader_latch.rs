@@ -4,9 +4,9 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::builder::builder;
+use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
-use crate::election::{self, LeadershipState, Member, Term, election_methods};
+use crate::election::{self, Candidate, LeadershipState, Term, election_methods};
 use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
 use crate::error::{
@@ -17,7 +17,7 @@ use crate::path::NodePath;
 use crate::shown::Quoted;
 use crate::state_watch::StateWatch;
 use crate::token::FencingToken;
-use crate::transaction::{NodeData, Transaction, get_data};
+use crate::transaction::{Transaction, get_data};
 
 /// A participant of an election, from its start until it is closed or dropped.
 ///
@@ -50,7 +50,7 @@ use crate::transaction::{NodeData, Transaction, get_data};
 /// # async fn schedule(_term: zookeeper_recipes::FencingToken) {}
 /// use zookeeper_recipes::LeaderLatch;
 ///
-/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
+/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").build()?;
 /// loop {
 ///     let leadership = latch.leadership().await?;
 ///     match leadership.while_held(schedule(leadership.fencing_token())).await {
@@ -72,7 +72,7 @@ use crate::transaction::{NodeData, Transaction, get_data};
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use zookeeper_recipes::LeaderLatch;
 ///
-/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("10.0.0.7:8080").start()?;
+/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("10.0.0.7:8080").build()?;
 /// # latch.leadership().await?;
 /// if !latch.has_leadership() {
 ///     if let Some(leader) = latch.leader().await? {
@@ -87,16 +87,16 @@ use crate::transaction::{NodeData, Transaction, get_data};
 #[must_use = "dropping the latch leaves the election: bind it to `_latch`, not to `_`"]
 pub struct LeaderLatch {
     path_lock: Arc<PathLock>,
-    member: Arc<Member>,
+    candidate: Arc<Candidate>,
 }
 
 impl LeaderLatch {
-    /// Joins the election at `path`, with the default options.
+    /// Joins the election at `path` in the background, with the default options, and returns at once.
     ///
-    /// See [`LeaderLatchBuilder::start`].
+    /// Later errors are reported by [`leadership`](Self::leadership).
     ///
     /// # Errors
-    /// See [`LeaderLatchBuilder::start`].
+    /// See [`RecipeBuilder::build`].
     ///
     /// # Examples
     /// ```
@@ -106,34 +106,42 @@ impl LeaderLatch {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use zookeeper_recipes::LeaderLatch;
     ///
-    /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// let latch = LeaderLatch::new(&client, "/scheduler/leader")?;
     /// latch.leadership().await?;
     /// assert!(latch.has_leadership());
     /// # Ok(())
     /// # }
     /// ```
     #[track_caller]
-    pub fn start(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
-        Self::builder(client, path).start()
+    #[doc(alias = "start")]
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
     }
 
     /// Returns a builder of a participant in the election at `path`.
     ///
     /// # Examples
+    /// With every option:
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::LeaderLatch;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acl, LeaderLatch, ParentNodes};
     ///
-    /// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
+    /// let latch = LeaderLatch::builder(&client, "/scheduler/leader")
+    ///     .id("web-3")
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directory stays when no participant is left
+    ///     .build()?;
     /// # latch.leadership().await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: impl AsRef<str>) -> LeaderLatchBuilder {
-        LeaderLatchBuilder::new(client, path.as_ref())
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> RecipeBuilder<Self> {
+        RecipeBuilder::new(client, path.as_ref())
     }
 
     /// Waits until this participant leads, and returns its leadership; at once if it leads already.
@@ -147,7 +155,7 @@ impl LeaderLatch {
     /// - Another error if the servers refuse this participant: see [`AcquireError`]. None is worth a retry.
     ///
     /// # Cancel safety
-    /// It only waits. The participant stays in the election.
+    /// Cancel safe: this only waits. The participant stays in the election.
     ///
     /// # Examples
     /// ```
@@ -158,7 +166,7 @@ impl LeaderLatch {
     /// use std::time::Duration;
     /// use zookeeper_recipes::LeaderLatch;
     ///
-    /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// let latch = LeaderLatch::new(&client, "/scheduler/leader")?;
     /// match tokio::time::timeout(Duration::from_secs(5), latch.leadership()).await {
     ///     Ok(leadership) => println!("leads with the token {}", leadership?.fencing_token()),
     ///     Err(_) => println!("another one leads"),
@@ -169,7 +177,7 @@ impl LeaderLatch {
     /// ```
     #[doc(alias = "await")]
     pub async fn leadership(&self) -> Result<Leadership, AcquireError> {
-        match self.member.until_leading().await {
+        match self.candidate.until_leading().await {
             Ok(term) => Ok(Leadership { term }),
             Err(Some(error)) => Err(error),
             Err(None) => Err(Error::new(Purpose::Lock, self.path(), RequestFailure::Left).into()),
@@ -188,7 +196,7 @@ impl LeaderLatch {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let latch = zookeeper_recipes::LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// # let latch = zookeeper_recipes::LeaderLatch::new(&client, "/scheduler/leader")?;
     /// latch.leadership().await?;
     /// assert!(latch.has_leadership());
     /// latch.close().await?;
@@ -199,14 +207,14 @@ impl LeaderLatch {
     #[must_use]
     #[doc(alias = "hasLeadership")]
     pub fn has_leadership(&self) -> bool {
-        self.member.term().is_some()
+        self.candidate.term().is_some()
     }
 
     /// Returns the state of this participant in the election, by the clock.
     #[must_use]
     #[doc(alias = "getState")]
     pub fn state(&self) -> LeadershipState {
-        self.member.state()
+        self.candidate.state()
     }
 
     /// Returns a watch of the [`state`](Self::state), to wait for changes.
@@ -221,7 +229,7 @@ impl LeaderLatch {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let latch = zookeeper_recipes::LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// # let latch = zookeeper_recipes::LeaderLatch::new(&client, "/scheduler/leader")?;
     /// use zookeeper_recipes::LeadershipState;
     ///
     /// let mut states = latch.watch_state();
@@ -243,7 +251,7 @@ impl LeaderLatch {
     #[doc(alias = "LeaderLatchListener")]
     #[doc(alias = "addListener")]
     pub fn watch_state(&self) -> StateWatch<LeadershipState> {
-        StateWatch::new(self.member.watch_state(), |state| *state == LeadershipState::Closed)
+        StateWatch::new(self.candidate.watch_state(), |state| *state == LeadershipState::Closed)
     }
 
     /// Leaves the election, and waits until a leadership is given up.
@@ -269,7 +277,7 @@ impl LeaderLatch {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use zookeeper_recipes::LeaderLatch;
     ///
-    /// let (one, two) = (LeaderLatch::start(&client, "/l")?, LeaderLatch::start(&client, "/l")?);
+    /// let (one, two) = (LeaderLatch::new(&client, "/l")?, LeaderLatch::new(&client, "/l")?);
     /// one.leadership().await?;
     /// one.close().await?;
     /// two.leadership().await?;
@@ -277,49 +285,19 @@ impl LeaderLatch {
     /// # }
     /// ```
     pub async fn close(&self) -> Result<(), ReleaseError> {
-        self.member.leave().await
+        self.candidate.leave().await
     }
 }
 
 election_methods!(
     LeaderLatch,
     "latch",
-    r#"LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?"#,
+    r#"LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").build()?"#,
     "latch.leadership().await?;",
     "latch.participants().await?"
 );
 
-builder! {
-    /// Builder of a [`LeaderLatch`].
-    ///
-    /// All latches of one client for one path share its options: the first one decides, and a later one
-    /// inherits the options that it leaves unset.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
-    /// # let client = client.connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{Acl, LeaderLatch, ParentNodes};
-    ///
-    /// let latch = LeaderLatch::builder(&client, "/scheduler/leader")
-    ///     .id("web-3")
-    ///     .acl([Acl::creator_all()]) // the client has credentials
-    ///     .parents(ParentNodes::Persistent) // the directory stays when no participant is left
-    ///     .start()?;
-    /// # latch.leadership().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use = "it does nothing until `start` is called"]
-    LeaderLatchBuilder [acl, parents]
-}
-
-impl LeaderLatchBuilder {
+impl RecipeBuilder<LeaderLatch> {
     /// Sets the id by which the others know this participant: its address, say.
     ///
     /// It is the data of its node, at most 1,000,000 bytes. By default it is that of a lock's node.
@@ -327,23 +305,13 @@ impl LeaderLatchBuilder {
         self.asked.data = Some(id.into().into_bytes().into());
         self
     }
+}
 
-    /// Joins the election in the background, and returns at once.
-    ///
-    /// Later errors are reported by [`LeaderLatch::leadership`].
-    ///
-    /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
-    ///   longer than 16 KiB with the namespace.
-    /// - [`BuildError::InvalidOption`] if an option has a value that cannot work.
-    /// - [`BuildError::ConflictingOptions`] if the same client has a latch at the path with another value of
-    ///   an option, such as another id.
-    /// - [`BuildError::MixedRecipes`] if the same client uses the path for another recipe.
-    #[track_caller]
-    pub fn start(self) -> Result<LeaderLatch, BuildError> {
-        let path_lock = self.client.path_lock(&self.path, Recipe::LeaderLatch, &self.asked)?;
-        let member = Arc::new(election::join(&path_lock, Location::caller()));
-        Ok(LeaderLatch { path_lock, member })
+impl sealed::Buildable for LeaderLatch {
+    fn built(builder: RecipeBuilder<Self>, location: &'static Location<'static>) -> Result<Self, BuildError> {
+        let path_lock = builder.path_lock(Recipe::LeaderLatch)?;
+        let candidate = Arc::new(election::join(&path_lock, location));
+        Ok(Self { path_lock, candidate })
     }
 }
 
@@ -359,13 +327,13 @@ impl LeaderLatchBuilder {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # server.create("/scheduler/next", b"")?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{LeaderLatch, LostReason, NodeVersion};
+/// use zookeeper_recipes::{LeaderLatch, LostReason};
 ///
-/// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+/// let latch = LeaderLatch::new(&client, "/scheduler/leader")?;
 /// let leadership = latch.leadership().await?;
 /// let done = leadership.while_held(async { 42 /* work of the leader alone */ }).await?;
 /// // For data in ZooKeeper: the servers refuse it once another may lead.
-/// leadership.transaction().set_data("/scheduler/next", b"07:00", NodeVersion::Any).commit().await?;
+/// leadership.transaction().set_data("/scheduler/next", b"07:00", None).commit().await?;
 ///
 /// latch.close().await?;
 /// assert_eq!(leadership.lost().await.reason(), LostReason::GivenUp);
@@ -397,7 +365,7 @@ impl Leadership {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use zookeeper_recipes::{FenceGate, LeaderLatch};
     ///
-    /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// let latch = LeaderLatch::new(&client, "/scheduler/leader")?;
     /// let first = latch.leadership().await?;
     /// let session = client.session_id().ok_or("no session")?;
     /// # let expired = first.lost();
@@ -437,7 +405,7 @@ impl Leadership {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let latch = zookeeper_recipes::LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// # let latch = zookeeper_recipes::LeaderLatch::new(&client, "/scheduler/leader")?;
     /// # async fn schedule() {}
     /// let leadership = latch.leadership().await?;
     /// tokio::select! {
@@ -468,7 +436,7 @@ impl Leadership {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let latch = zookeeper_recipes::LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// # let latch = zookeeper_recipes::LeaderLatch::new(&client, "/scheduler/leader")?;
     /// let leadership = latch.leadership().await?;
     /// let done = leadership.while_held(async { 42 /* work of the leader alone */ }).await?;
     /// # assert_eq!(done, 42);
@@ -488,8 +456,8 @@ impl Leadership {
         Transaction::under(self.term.hold())
     }
 
-    /// Reads a node, and the version of its data for a [transaction](Self::transaction) that is based on them.
-    /// `None` if there is no such node.
+    /// Reads a node, and the version of its data, for a [transaction](Self::transaction) that depends on
+    /// them; returns `None` if there is no such node.
     ///
     /// See [`LockGuard::get_data`](crate::LockGuard::get_data).
     ///
@@ -497,7 +465,7 @@ impl Leadership {
     /// [`TransactionError::Lost`] if the term has ended; see [`TransactionError`] for the other variants.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     ///
     /// # Examples
     /// ```
@@ -508,16 +476,16 @@ impl Leadership {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use zookeeper_recipes::LeaderLatch;
     ///
-    /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// let latch = LeaderLatch::new(&client, "/scheduler/leader")?;
     /// let leadership = latch.leadership().await?;
-    /// let plan = leadership.get_data("/scheduler/plan").await?.ok_or("there is no plan")?;
-    /// leadership.transaction().set_data("/scheduler/plan", b"new", plan.version).commit().await?;
+    /// let (_, version) = leadership.get_data("/scheduler/plan").await?.ok_or("there is no plan")?;
+    /// leadership.transaction().set_data("/scheduler/plan", b"new", version).commit().await?;
     /// # assert_eq!(server.node("/scheduler/plan").unwrap().data, b"new");
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, TransactionError> {
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
         get_data(&[&self.term.hold()?], path.as_ref()).await
     }
 

@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::builder::builder;
+use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
 use crate::election::{self, election_methods};
 use crate::engine::held::Held;
@@ -22,7 +22,7 @@ use crate::token::FencingToken;
 /// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same election:
 /// the leader holds an [`InterProcessMutex`](crate::InterProcessMutex) at the path of the election, by a node
 /// with the participant's id as data. Kazoo's `Election` (Python) is the same with that
-/// [dialect](LeaderSelectorBuilder::dialect). A [`LeaderLatch`](crate::LeaderLatch) needs another path.
+/// [dialect](RecipeBuilder::dialect). A [`LeaderLatch`](crate::LeaderLatch) needs another path.
 ///
 /// The value is a handle, and cheap to clone. It does nothing until [`lead`](Self::lead) is called.
 ///
@@ -103,7 +103,7 @@ impl LeaderSelector {
     /// Creates a participant of the election at `path`, without any I/O.
     ///
     /// # Errors
-    /// See [`LeaderSelectorBuilder::build`].
+    /// See [`RecipeBuilder::build`].
     ///
     /// # Examples
     /// ```
@@ -125,20 +125,28 @@ impl LeaderSelector {
     /// Returns a builder of a participant of the election at `path`.
     ///
     /// # Examples
+    /// With every option:
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::LeaderSelector;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acl, Dialect, LeaderSelector, ParentNodes};
     ///
-    /// let selector = LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?;
-    /// # assert!(!selector.has_leadership());
+    /// let selector = LeaderSelector::builder(&client, "/scheduler/leader")
+    ///     .id("web-3")
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directory stays when no participant is left
+    ///     .dialect(Dialect::Curator)
+    ///     .build()?;
+    /// # selector.lead(async |_| ()).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: impl AsRef<str>) -> LeaderSelectorBuilder {
-        LeaderSelectorBuilder::new(client, path.as_ref())
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> RecipeBuilder<Self> {
+        RecipeBuilder::new(client, path.as_ref())
     }
 
     /// Waits until this participant leads, runs `work`, gives the leadership back, and returns the output.
@@ -276,39 +284,7 @@ election_methods!(
     "selector.lead(async |_| selector.participants().await).await??"
 );
 
-builder! {
-    /// Builder of a [`LeaderSelector`].
-    ///
-    /// All handles of one client for one path share its options, those of an
-    /// [`InterProcessMutex`](crate::InterProcessMutex) too: the first one decides, and what a later one leaves
-    /// unset it takes over.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
-    /// # let client = client.connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{Acl, Dialect, LeaderSelector, ParentNodes};
-    ///
-    /// let selector = LeaderSelector::builder(&client, "/scheduler/leader")
-    ///     .id("web-3")
-    ///     .acl([Acl::creator_all()]) // the client has credentials
-    ///     .parents(ParentNodes::Persistent) // the directory stays when no participant is left
-    ///     .dialect(Dialect::Curator)
-    ///     .build()?;
-    /// # selector.lead(async |_| ()).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use = "it does nothing until `build` is called"]
-    LeaderSelectorBuilder [acl, parents, dialect]
-}
-
-impl LeaderSelectorBuilder {
+impl RecipeBuilder<LeaderSelector> {
     /// Sets the id by which the others know this participant: its address, say.
     ///
     /// It is the data of its node, at most 1,000,000 bytes. By default, and if it is empty, as in Curator, it
@@ -317,19 +293,12 @@ impl LeaderSelectorBuilder {
         self.asked.data = Some(id.into()).filter(|id| !id.is_empty()).map(|id| id.into_bytes().into());
         self
     }
+}
 
-    /// Builds the selector, without any I/O.
-    ///
-    /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
-    ///   longer than 16 KiB with the namespace.
-    /// - [`BuildError::InvalidOption`] if an option has a value that cannot work.
-    /// - [`BuildError::ConflictingOptions`] if the same client uses the path with another value of an option;
-    ///   that of the id is called `data` then.
-    /// - [`BuildError::MixedRecipes`] if the same client uses the path for a recipe with another kind of
-    ///   queue, such as a [`LeaderLatch`](crate::LeaderLatch).
-    pub fn build(self) -> Result<LeaderSelector, BuildError> {
-        let path_lock = self.client.path_lock(&self.path, Recipe::Mutex, &self.asked)?;
-        Ok(LeaderSelector { path_lock, terms: Arc::default() })
+impl sealed::Buildable for LeaderSelector {
+    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+        Ok(Self { path_lock: builder.path_lock(Recipe::Mutex)?, terms: Arc::default() })
     }
 }
+
+impl sealed::HasDialect for LeaderSelector {}

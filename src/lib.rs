@@ -10,7 +10,8 @@
 //! # let server = zookeeper_test_server::Server::start()?;
 //! # let servers = server.connect_string();
 //! use std::time::Duration;
-//! use zookeeper_recipes::{Acquired, Busy, Client, InterProcessMutex, OrBusy};
+//! use zookeeper_recipes::Acquisition::{Acquired, Busy};
+//! use zookeeper_recipes::{Client, InterProcessMutex, OrBusy};
 //!
 //! let client = Client::connect(&servers).await?; // "zk1:2181,zk2:2181,zk3:2181"
 //! let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
@@ -39,7 +40,7 @@
 //! | one leader among many processes, which runs one thing | [`LeaderSelector::lead`] |
 //! | the same, with a state to read and to watch | [`LeaderLatch`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
-//! | a job that runs once per day or other occasion, although many processes start it | [`once()`] |
+//! | a job that runs once per day or other occasion, although many processes start it | [`OnceJob`] |
 //! | a path that contains a customer's text | [`LockPath::segment`] |
 //! | a start before ZooKeeper's, an orderly stop | [`Client::connect_lazy`], [`Client::drain`] |
 //! | an ephemeral node that is re-created whenever the session is replaced | [`PersistentNode`] |
@@ -86,7 +87,7 @@
 //!   not answered yet. The documentation of other calls says under *Cancel safety* what dropping them does.
 //! * **A lock belongs to its guard**, not to a thread or a task. Any task that has the guard can release it.
 //! * **Thousands of tasks of one process may wait for one lock.** They wait in memory, in order, behind one
-//!   node at the servers, and [hand the lock over](InterProcessMutexBuilder::hand_off) without a request.
+//!   node at the servers, and [hand the lock over](RecipeBuilder::hand_off) without a request.
 //! * **A handler that is dropped drops its guards.** Web frameworks drop the future of a request when its
 //!   caller disconnects, which releases the lock in the middle of the work. Move work that must be completed
 //!   to a task, together with its guard: [`LockGuard::while_held_owned`].
@@ -147,7 +148,7 @@
 //! | `InterProcessSemaphoreV2.acquire(n)`, `returnAll` | [`InterProcessSemaphore::acquire_many`], all or none; [`SemaphorePermit::release`] |
 //! | `SharedCount` of a semaphore | [`InterProcessSemaphore::set_limit`], [`limit`](InterProcessSemaphore::limit) |
 //! | `InterProcessSemaphoreMutex` | [`InterProcessSemaphore`] with a limit of 1 |
-//! | `getLockNodeBytes()` | [`InterProcessMutexBuilder::data`] |
+//! | `getLockNodeBytes()` | [`RecipeBuilder::data`] |
 //! | `InterProcessReadWriteLock.readLock()`, `writeLock()` | [`InterProcessReadWriteLock::read_lock`], [`write_lock`](InterProcessReadWriteLock::write_lock) |
 //! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
 //! | upgrade: waits for itself forever | [`ReadGuard::try_upgrade`], which does not wait for other contenders |
@@ -162,11 +163,11 @@
 //! | `LeaderSelector.start()`, `takeLeadership` | [`LeaderSelector::lead`], which runs a future and drops it on loss |
 //! | `autoRequeue()`, `requeue()` | [`LeaderSelector::lead`] queues again after a loss; after the work, call it again |
 //! | `interruptLeadership()`, `CancelLeadershipException` | [`LeaderSelector::interrupt_leadership`], or dropping the future |
-//! | `LeaderLatch.start()`, `await()` | [`LeaderLatch::start`], [`leadership`](LeaderLatch::leadership) |
+//! | `LeaderLatch.start()`, `await()` | [`LeaderLatch::new`], [`leadership`](LeaderLatch::leadership) |
 //! | `LeaderLatchListener` | [`LeaderLatch::watch_state`], [`Leadership::while_held`] |
 //! | `hasLeadership()`, `getLeader()`, `getParticipants()` | [`LeaderLatch::has_leadership`], [`leader`](LeaderLatch::leader), [`participants`](LeaderLatch::participants), and the same methods of a selector |
 //! | `getLastPathIsLeader()` | [`Leadership::fencing_token`], [`Leadership::transaction`] |
-//! | `PersistentNode` (ephemeral), `useProtection` | [`PersistentNode`], [`protected`](PersistentNodeBuilder::protected) |
+//! | `PersistentNode` (ephemeral), `useProtection` | [`PersistentNode`], [`protected`](RecipeBuilder::protected) |
 //! | `GroupMember`, its `PathChildrenCache` | [`GroupMember`], [`GroupMember::watch`] |
 //! | `LockInternals` and its driver | not public |
 //! | barriers, queues, caches, `SharedValue`, `DistributedAtomicInteger`, service discovery | no equivalent |
@@ -181,10 +182,9 @@
 //! [`InterProcessMutex::break_lock`], [`InterProcessSemaphore::set_limit`]. Calls that can also fail in other
 //! ways return an enum with a variant `Request` for the [`Error`] and a method `kind()`: [`AcquireError`],
 //! [`TransactionError`], [`ConversionError`], [`OnceError`], [`PersistentNodeError`], [`AtomicLongError`],
-//! and [`TryLockError`], whose variant `Acquire` wraps an `AcquireError`. [`BuildError`], [`ConnectError`],
-//! [`ReleaseError`] and [`DrainError`] contain no [`Error`]. Each error has `is_retryable()` and `path()`,
-//! and its message says what to do, if anything. A loss is not an error of a call, but a state of the guard:
-//! [`Lost`].
+//! and [`TryLockError`], whose variant `Acquire` wraps an `AcquireError`. [`BuildError`], [`ConnectError`]
+//! and [`ReleaseError`] contain no [`Error`]. Each error has `is_retryable()` and `path()`, and its message
+//! says what to do, if anything. A loss is not an error of a call, but a state of the guard: [`Lost`].
 //!
 //! # Logging
 //! Events are emitted with `tracing`, with targets that begin with `zookeeper_recipes`. `ERROR`: the client
@@ -226,7 +226,6 @@ mod group_member;
 mod guard;
 mod guard_set;
 mod guards;
-mod hold_watch;
 mod leader_latch;
 mod leader_selector;
 mod lock;
@@ -249,45 +248,41 @@ mod tls;
 mod token;
 mod transaction;
 
-pub use atomic_long::{CachedAtomicLong, DistributedAtomicLong, DistributedAtomicLongBuilder};
+pub use atomic_long::{CachedAtomicLong, DistributedAtomicLong};
+pub use builder::RecipeBuilder;
 pub use client::{Client, ClientBuilder};
 pub use contender::{Contender, ContenderKind, Identity, Participant};
 pub use election::LeadershipState;
-pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
-    AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention, ConversionError,
-    ConversionFailure, DrainError, Error, ErrorKind, Holding, LocalHolder, Lost, LostReason, OnceError,
-    OrBusy, PersistentNodeError, ReleaseError, ServerFailure, ServerFailureKind, ServerFailures,
-    TransactionError, TryLockError,
+    AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention, ConversionError, Error,
+    ErrorKind, Holding, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, ReleaseError,
+    ServerFailure, TransactionError, TryLockError,
 };
-pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
+pub use fair_lock::{InterProcessFairLock, QueuedLock};
 pub use fence::{FenceGate, StaleToken};
 pub use group_member::{GroupMember, GroupWatch};
 pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use guards::Guard;
-pub use hold_watch::HoldWatch;
-pub use leader_latch::{LeaderLatch, LeaderLatchBuilder, Leadership};
-pub use leader_selector::{LeaderSelector, LeaderSelectorBuilder};
+pub use leader_latch::{LeaderLatch, Leadership};
+pub use leader_selector::LeaderSelector;
 pub use lock::InterProcessLock;
 pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
-pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
-pub use once::{OnceBuilder, OnceOutcome, OnceRecord, OnceRun, once};
+pub use mutex::InterProcessMutex;
+pub use once::{OnceJob, OnceOutcome, OnceRun};
 pub use options::{Acl, ParentNodes, Permissions};
 pub use path::{InvalidPath, LockPath, NodePath};
-pub use persistent_node::{PersistentNode, PersistentNodeBuilder, PersistentNodeState};
+pub use persistent_node::{PersistentNode, PersistentNodeState};
 pub use protocol::lease::LeaseMargin;
 pub use protocol::node_name::Dialect;
-pub use read_write_lock::{
-    InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessWriteLock,
-};
-pub use semaphore::{InterProcessSemaphore, InterProcessSemaphoreBuilder, SemaphorePermit};
+pub use read_write_lock::{InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock};
+pub use semaphore::{InterProcessSemaphore, SemaphorePermit};
 pub use session::retry::RetryPolicy;
 pub use session::supervisor::ConnectionState;
 pub use state_watch::StateWatch;
 #[cfg(feature = "tls")]
 pub use tls::TlsOptions;
 pub use token::{FencingToken, ParseTokenError, ReadToken, Token};
-pub use transaction::{NodeData, NodeVersion, Transaction};
+pub use transaction::Transaction;
 
 /// The parts that a simulation replaces; see `simulation/README.md`.
 #[cfg(simulation)]

@@ -110,7 +110,7 @@ use crate::session::core::Core;
 /// # }
 /// ```
 #[async_trait]
-pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
+pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// Acquires the lock, waiting at most for `timeout`.
     ///
     /// # Errors
@@ -222,7 +222,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     }
 
     /// Returns `true` if the lock has a contender of any process: a holder, a waiter or a
-    /// [kept](crate::InterProcessMutexBuilder::sticky) node.
+    /// [kept](crate::RecipeBuilder::sticky) node.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -275,7 +275,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
 macro_rules! pointers {
     ($($pointer:ty),+) => {
         $(
-            impl<T: InterProcessLock + ?Sized> sealed::Sealed for $pointer {
+            impl<T: InterProcessLock + ?Sized> sealed::IsLock for $pointer {
                 fn member(&self, inside: Inside) -> sealed::OneLock<'_> {
                     (**self).member(inside)
                 }
@@ -297,7 +297,7 @@ pub(crate) mod sealed {
 
     /// Implemented by the locks of this crate.
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Sealed {
+    pub trait IsLock {
         #[doc(hidden)]
         fn member(&self, inside: Inside) -> OneLock<'_>;
     }
@@ -497,7 +497,8 @@ macro_rules! acquire_methods {
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
             #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
             /// use std::time::Duration;
-            /// use zookeeper_recipes::{Acquired, Busy, OrBusy};
+            /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+            /// use zookeeper_recipes::OrBusy;
             ///
             #[doc = concat!("match ", $name, ".acquire(Duration::from_millis(200)).await.or_busy()? {")]
             ///     Acquired(guard) => guard.release().await?, // after the work
@@ -628,7 +629,8 @@ macro_rules! acquire_methods {
             /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
             #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
             /// use std::time::Duration;
-            /// use zookeeper_recipes::{Acquired, Busy, OrBusy};
+            /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+            /// use zookeeper_recipes::OrBusy;
             ///
             #[doc = concat!("match ", $name, ".blocking_acquire(Duration::from_millis(200)).or_busy()? {")]
             ///     Acquired(guard) => guard.blocking_release()?, // after the work
@@ -875,7 +877,7 @@ macro_rules! lock_methods {
 
         $crate::lock::queue_methods!($lock, $make, "lock.lock().await?");
 
-        impl $crate::lock::sealed::Sealed for $lock {
+        impl $crate::lock::sealed::IsLock for $lock {
             fn member(&self, _: $crate::guards::sealed::Inside) -> $crate::lock::sealed::OneLock<'_> {
                 $crate::lock::sealed::OneLock { path_lock: &self.path_lock, kind: $kind }
             }
@@ -937,9 +939,8 @@ macro_rules! queue_methods {
             /// of a read-write lock.
             ///
             /// They are the first contenders in the queue. The first may only be about to hold the lock, or
-            /// be a node that a client [keeps](crate::InterProcessMutexBuilder::sticky) while none of its
-            /// tasks holds the lock. This reads only these nodes; otherwise it works like
-            /// [`queue`](Self::queue).
+            /// be a node that a client [keeps](crate::RecipeBuilder::sticky) while none of its tasks holds
+            /// the lock. This reads only these nodes; otherwise it works like [`queue`](Self::queue).
             ///
             /// # Errors
             /// See [`queue`](Self::queue).
@@ -966,7 +967,7 @@ macro_rules! queue_methods {
             }
 
             /// Returns `true` if the lock has a contender of any process: a holder, a waiter or a
-            /// [kept](crate::InterProcessMutexBuilder::sticky) node.
+            /// [kept](crate::RecipeBuilder::sticky) node.
             ///
             /// This costs one list. The answer may be out of date when it arrives: use it for display, and
             /// [`try_lock`](crate::InterProcessMutex::try_lock) to acquire the lock if it is free.
@@ -983,7 +984,7 @@ macro_rules! queue_methods {
             /// Returns how many contenders of all processes hold the lock or wait for it.
             ///
             /// This costs one list. The tasks of a client share one node, and count as one
-            /// ([`hand_off`](crate::InterProcessMutexBuilder::hand_off)); each waiter of a fair lock counts.
+            /// ([`hand_off`](crate::RecipeBuilder::hand_off)); each waiter of a fair lock counts.
             ///
             /// # Errors
             /// See [`queue`](Self::queue).

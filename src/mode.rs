@@ -46,9 +46,9 @@ use crate::token::{FencingToken, ReadToken, Token};
 /// let tokens: [Token; 2] = [exclusive.0.into(), read.0.into()];
 /// # assert_eq!(tokens.map(Token::zxid), [9, 11]);
 /// ```
-pub trait Mode: sealed::Mode + Copy + fmt::Debug + Send + Sync + Unpin + 'static {
+pub trait Mode: sealed::IsMode + Copy + fmt::Debug + Send + Sync + Unpin + 'static {
     /// The type that [`fencing_token`](crate::LockGuard::fencing_token) returns.
-    type Token: sealed::Token
+    type Token: sealed::IsToken
         + Into<Token>
         + Copy
         + Eq
@@ -129,32 +129,32 @@ pub(crate) mod sealed {
     use super::{Any, Exclusive, FencingToken, Read, ReadToken, Write};
 
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Mode: Into<Any> {}
+    pub trait IsMode: Into<Any> {}
 
-    impl Mode for Exclusive {}
-    impl Mode for Read {}
-    impl Mode for Write {}
-    impl Mode for Any {}
+    impl IsMode for Exclusive {}
+    impl IsMode for Read {}
+    impl IsMode for Write {}
+    impl IsMode for Any {}
 
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Token {
+    pub trait IsToken {
         /// Returns the token with these numbers, in this mode.
         fn new(zxid: i64, counter: u64, mode: Any) -> Self;
     }
 
-    impl Token for FencingToken {
+    impl IsToken for FencingToken {
         fn new(zxid: i64, counter: u64, _: Any) -> Self {
             Self::from_parts(zxid, counter)
         }
     }
 
-    impl Token for ReadToken {
+    impl IsToken for ReadToken {
         fn new(zxid: i64, counter: u64, _: Any) -> Self {
             Self::from_parts(zxid, counter)
         }
     }
 
-    impl Token for super::Token {
+    impl IsToken for super::Token {
         fn new(zxid: i64, counter: u64, mode: Any) -> Self {
             if mode.reads {
                 Self::Read(ReadToken::from_parts(zxid, counter))

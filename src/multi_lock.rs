@@ -197,13 +197,15 @@ impl InterProcessMultiLock {
     }
 
     fn of_members(given: Vec<Member>) -> Result<Self, BuildError> {
-        let Some(first) = given.first() else { return Err(BuildError::NoMembers) };
         if given.len() > MAX_MEMBERS {
             return Err(BuildError::TooManyMembers { members: given.len(), max: MAX_MEMBERS });
         }
         let path = |member: &Member| member.path_lock.path().user().to_owned();
-        let client = Arc::clone(first.path_lock.client());
-        if let Some(other) = given.iter().find(|other| !Arc::ptr_eq(other.path_lock.client(), &client)) {
+        let first = given.first().map(|first| Arc::clone(first.path_lock.client()));
+        let of_other = |other: &&Member| {
+            first.as_ref().is_some_and(|client| !Arc::ptr_eq(other.path_lock.client(), client))
+        };
+        if let Some(other) = given.iter().find(of_other) {
             return Err(BuildError::OtherClient { path: path(other) });
         }
         let mut in_order: Vec<(usize, Member)> = given.into_iter().enumerate().collect();
@@ -219,9 +221,9 @@ impl InterProcessMultiLock {
         let mut as_given: Vec<(usize, usize)> =
             in_order.iter().enumerate().map(|(index, (given, _))| (*given, index)).collect();
         as_given.sort_unstable();
-        let in_order = in_order.into_iter().map(|(_, member)| member).collect();
+        let members = Members::new(in_order.into_iter().map(|(_, member)| member).collect());
         let as_given = as_given.into_iter().map(|(_, index)| index).collect();
-        Ok(Self { members: Members::new(client, in_order), as_given })
+        Ok(Self { members: members.ok_or(BuildError::NoMembers)?, as_given })
     }
 }
 
@@ -240,20 +242,20 @@ impl InterProcessMultiLock {
 
     // Each member is asked for as its own kind.
     async fn granted(self, mut ask: Ask) -> Result<MultiLockGuard, AcquireError> {
-        let members = self.members.in_order();
-        lock::check_lease(&ask, members.first().map_or("", |member| member.path_lock.path().user()))?;
+        let first = self.members.first();
+        lock::check_lease(&ask, first.path().user())?;
         let _waiting = multi::watch_self_wait(&self.members, &ask);
-        let call = Call::begin_multi(members, &mut ask);
+        let call = Call::begin_multi(first, &mut ask);
         let attempt = |ask| multi::acquire(self.members.clone(), ask);
         let result = lock::until_had(ask, attempt, Holds::as_slice).await;
-        Ok(MultiLockGuard::new(call.ended_multi(members, result, Holds::as_slice)?, self.as_given))
+        Ok(MultiLockGuard::new(call.ended(first, result, Holds::as_slice)?, self.as_given))
     }
 
     async fn granted_at_once(self, mut ask: Ask) -> Result<MultiLockGuard, TryLockError> {
-        let members = self.members.in_order();
-        let call = Call::begin_multi(members, &mut ask);
+        let first = self.members.first();
+        let call = Call::begin_multi(first, &mut ask);
         let granted = lock::had(multi::acquire(self.members.clone(), ask).await, Holds::as_slice);
-        Ok(MultiLockGuard::new(call.ended_multi(members, granted, Holds::as_slice)?, self.as_given))
+        Ok(MultiLockGuard::new(call.ended(first, granted, Holds::as_slice)?, self.as_given))
     }
 
     fn given(&self) -> impl Iterator<Item = &Member> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::builder::lock_builder;
+use crate::builder::{RecipeBuilder, lock_constructors};
 use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
 use crate::guard::LockGuard;
@@ -19,14 +19,14 @@ use crate::protocol::room::HandOff;
 /// watches only the node before its own. Acquiring a free lock takes 2 requests, a create and a list, or 1
 /// after three free grants in a row. Releasing it takes 1, and wakes one waiter. Java processes (Curator) can
 /// contend on the same path, and so can Python processes (kazoo), with their
-/// [dialect](InterProcessMutexBuilder::dialect). Go processes (go-zookeeper) use the same node names, but no
-/// test runs them.
+/// [dialect](RecipeBuilder::dialect). Go processes (go-zookeeper) use the same node names, but no test runs
+/// them.
 ///
 /// The value is a handle: it is cheap to clone, and does no I/O until it is used. However many tasks wait,
 /// all handles of one client for one path share one node at the servers: the tasks wait in memory, are served
 /// in order, and hand the lock over to each other, within the bounds of
-/// [`hand_off`](InterProcessMutexBuilder::hand_off). An [`InterProcessFairLock`](crate::InterProcessFairLock)
-/// has a node for each waiter, and keeps the order across processes.
+/// [`hand_off`](RecipeBuilder::hand_off). An [`InterProcessFairLock`](crate::InterProcessFairLock) has a node
+/// for each waiter, and keeps the order across processes.
 ///
 /// Leader election works in the same way: a [`LeaderSelector`](crate::LeaderSelector) is a participant that
 /// works while it holds such a lock.
@@ -43,7 +43,8 @@ use crate::protocol::room::HandOff;
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acquired, InterProcessMutex, OrBusy};
+/// use zookeeper_recipes::Acquisition::Acquired;
+/// use zookeeper_recipes::{InterProcessMutex, OrBusy};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 ///
@@ -58,8 +59,8 @@ use crate::protocol::room::HandOff;
 /// ```
 ///
 /// A lock for each key: handles are cheap, so a request can make its own. A client caches state for each path
-/// (options, a [kept](InterProcessMutexBuilder::sticky) node, whether the next grant needs a list), and drops
-/// it with the last handle or guard: keep a handle for a path that you use repeatedly.
+/// (options, a [kept](RecipeBuilder::sticky) node, whether the next grant needs a list), and drops it with
+/// the last handle or guard: keep a handle for a path that you use repeatedly.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -83,15 +84,7 @@ pub struct InterProcessMutex {
     path_lock: Arc<PathLock>,
 }
 
-lock_builder! {
-    /// Builder of an [`InterProcessMutex`].
-    ///
-    /// All handles of one client for one path and recipe share its options: the first handle decides, and a
-    /// later one inherits the options that it leaves unset.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
+lock_constructors! {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -113,7 +106,7 @@ lock_builder! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessMutexBuilder, InterProcessMutex, Recipe::Mutex, "mutex", "/inventory/sku-42"
+    InterProcessMutex, Recipe::Mutex, "mutex", "/inventory/sku-42"
 }
 
 lock_methods!(
@@ -123,7 +116,7 @@ lock_methods!(
     r#"InterProcessMutex::new(&client, "/inventory/sku-42")?"#
 );
 
-impl InterProcessMutexBuilder {
+impl RecipeBuilder<InterProcessMutex> {
     /// Sets how many tasks of this client may hold the lock in a row, and for how long, before it is another
     /// process's turn; by default 1,000 tasks and 5 ms.
     ///

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::engine::hold::Hold;
 use crate::engine::once::{Recorded, Records};
-use crate::engine::read::Read;
-use crate::error::{AcquireError, BuildError, OnceError, TransactionError};
+use crate::engine::read::ReadNode;
+use crate::error::{BuildError, OnceError, TransactionError};
 use crate::guard::LockGuard;
 use crate::mutex::InterProcessMutex;
 use crate::path::LockPath;
@@ -18,14 +18,18 @@ use crate::protocol::once;
 use crate::session::log;
 use crate::shown::Quoted;
 use crate::token::FencingToken;
-use crate::transaction::{NodeData, Transaction, get_data};
+use crate::transaction::{Transaction, get_data};
 
-/// Runs a job once per occasion: of all processes that ask for it, one runs it.
+/// How many records are kept, by default and at most.
+const DEFAULT_KEEP: usize = 100;
+const MAX_KEEP: usize = 1_000;
+
+/// A job that runs once per occasion: of all processes that ask for it, one runs it.
 ///
 /// `path` names the job, and the job runs once for each `occasion`: a day, an hour, the number of an invoice
 /// run. All processes must compute the same name. No clock decides anything else: neither when a run has
 /// ended, nor how long its lock lasts. A process whose clock is late asks for the same occasion later, and
-/// finds the record. Nothing is sent before [`run`](OnceBuilder::run).
+/// finds the record. Nothing is sent before [`run`](Self::run).
 ///
 /// # What is promised
 /// - **Recorded at most once.** The record is committed in one transaction with a check of the lock's node.
@@ -47,18 +51,18 @@ use crate::transaction::{NodeData, Transaction, get_data};
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// # async fn send_report() -> std::io::Result<u32> { Ok(3) }
-/// use zookeeper_recipes::{OnceOutcome, once};
+/// use zookeeper_recipes::{OnceJob, OnceOutcome};
 ///
-/// let report = once(&client, "/jobs/report", "2026-11-22");
+/// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
 /// match report.run(|_| async { send_report().await }).await? {
 ///     OnceOutcome::Ran(mails) => println!("{mails} sent"),
-///     OnceOutcome::AlreadyRun(record) => println!("sent by {}", record.by),
+///     OnceOutcome::AlreadyRun { by, .. } => println!("sent by {by}"),
 /// }
 ///
 /// // For the second time.
-/// let report = once(&client, "/jobs/report", "2026-11-22");
+/// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
 /// let outcome = report.run(|_| async { send_report().await }).await?;
-/// assert!(matches!(outcome, OnceOutcome::AlreadyRun(_)));
+/// assert!(matches!(outcome, OnceOutcome::AlreadyRun { .. }));
 /// # Ok(())
 /// # }
 /// ```
@@ -67,43 +71,13 @@ use crate::transaction::{NodeData, Transaction, get_data};
 /// The lock is a mutex at `<path>/lock`, and the record of an occasion the persistent node
 /// `<path>/done/<occasion>`, with one line: who ran it, and the token of the run. The occasion is any text;
 /// characters that are not allowed in a path are [escaped](crate::LockPath::segment).
+#[derive(Clone)]
 #[doc(alias = "cron")]
 #[doc(alias = "scheduler")]
 #[doc(alias = "ShedLock")]
 #[doc(alias = "idempotency")]
-pub fn once(client: &Client, path: impl AsRef<str>, occasion: impl AsRef<str>) -> OnceBuilder {
-    OnceBuilder {
-        client: client.clone(),
-        path: path.as_ref().to_owned(),
-        occasion: occasion.as_ref().to_owned(),
-        keep: DEFAULT_KEEP,
-        wait: None,
-    }
-}
-
-/// How many records are kept, by default and at most.
-const DEFAULT_KEEP: usize = 100;
-const MAX_KEEP: usize = 1_000;
-
-/// A job and its occasion, with the options of the run; [`once`] returns it.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use std::time::Duration;
-/// use zookeeper_recipes::once;
-///
-/// let hourly = once(&client, "/jobs/refresh", "2026-11-22T14").keep(48).wait(Duration::from_secs(60));
-/// hourly.run(|_| async { Ok::<_, std::io::Error>(()) }).await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
 #[must_use = "it does nothing until `run` is called"]
-pub struct OnceBuilder {
+pub struct OnceJob {
     client: Client,
     path: String,
     occasion: String,
@@ -119,10 +93,15 @@ pub struct OnceBuilder {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{OnceOutcome, once};
+/// use std::time::SystemTime;
+/// use zookeeper_recipes::{OnceJob, OnceOutcome};
 ///
-/// let rows = once(&client, "/jobs/nightly", "2026-11-22").run(|_| async { Ok::<_, String>(42) }).await?;
+/// let nightly = OnceJob::new(&client, "/jobs/nightly", "2026-11-22");
+/// let rows = nightly.clone().run(|_| async { Ok::<_, String>(42) }).await?;
 /// assert_eq!(rows, OnceOutcome::Ran(42));
+/// if let OnceOutcome::AlreadyRun { by, at, .. } = nightly.run(|_| async { Ok::<_, String>(42) }).await? {
+///     println!("by {by} at {:?}", SystemTime::UNIX_EPOCH + at);
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -132,44 +111,52 @@ pub enum OnceOutcome<T> {
     Ran(T),
     /// The job is recorded for this occasion already. Also if this call ran it, but lost the lock before that was
     /// recorded, and another process ran and recorded it meanwhile: the result of this run is dropped.
-    AlreadyRun(OnceRecord),
+    #[non_exhaustive]
+    AlreadyRun {
+        /// Who ran the job: `host/pid/name`, as in the [identity](crate::Identity) of a lock's holder.
+        by: String,
+        /// When it was recorded: the time since the beginning of 1970 (UTC) by the clock of the servers.
+        at: Duration,
+    },
 }
 
-/// The record of a job that ran.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// # let job = || zookeeper_recipes::once(&client, "/jobs/nightly", "2026-11-22");
-/// # job().run(|_| async { Ok::<_, String>(42) }).await?;
-/// use std::time::SystemTime;
-/// use zookeeper_recipes::OnceOutcome;
-///
-/// if let OnceOutcome::AlreadyRun(record) = job().run(|_| async { Ok::<_, String>(42) }).await? {
-///     println!("by {} at {:?}", record.by, SystemTime::UNIX_EPOCH + record.at);
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OnceRecord {
-    /// Who ran the job: `host/pid/name`, as in the [identity](crate::Identity) of a lock's holder.
-    pub by: String,
-    /// When it was recorded: the time since the beginning of 1970 (UTC) by the clock of the servers.
-    pub at: Duration,
-}
-
-impl OnceRecord {
-    fn new(read: &Read) -> Self {
-        Self { by: once::by(&read.data), at: Duration::from_millis(read.ctime.try_into().unwrap_or(0)) }
+impl<T> OnceOutcome<T> {
+    /// The outcome of a call that has found this record.
+    fn already_run(record: &ReadNode) -> Self {
+        let at = Duration::from_millis(record.ctime.try_into().unwrap_or(0));
+        Self::AlreadyRun { by: once::by(&record.data), at }
     }
 }
 
-impl OnceBuilder {
+impl OnceJob {
+    /// Creates a job, to be run for an occasion. Nothing is checked before [`run`](Self::run).
+    ///
+    /// `path` names the job; the occasion is any text.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::OnceJob;
+    ///
+    /// let hourly = OnceJob::new(&client, "/jobs/refresh", "2026-11-22T14").keep(48);
+    /// hourly.wait(Duration::from_secs(60)).run(|_| async { Ok::<_, std::io::Error>(()) }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>, occasion: impl AsRef<str>) -> Self {
+        Self {
+            client: client.clone(),
+            path: path.as_ref().to_owned(),
+            occasion: occasion.as_ref().to_owned(),
+            keep: DEFAULT_KEEP,
+            wait: None,
+        }
+    }
+
     /// Sets how many records are kept at least: those of the last occasions that were recorded. From 1 to
     /// 1,000, by default 100.
     ///
@@ -183,7 +170,7 @@ impl OnceBuilder {
     /// Sets how long to wait at most while another process has the lock, and most likely runs the job; by
     /// default until it is done.
     ///
-    /// When the time has passed, [`run`](Self::run) returns [`AcquireError::TimedOut`] in
+    /// When the time has passed, [`run`](Self::run) returns [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) in
     /// [`OnceError::Acquire`]. The time of the job is not counted. With zero, it does not wait for others.
     pub fn wait(mut self, timeout: Duration) -> Self {
         self.wait = Some(timeout);
@@ -217,9 +204,9 @@ impl OnceBuilder {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{OnceOutcome, once};
+    /// use zookeeper_recipes::{OnceJob, OnceOutcome};
     ///
-    /// let nightly = once(&client, "/jobs/nightly", "2026-11-22");
+    /// let nightly = OnceJob::new(&client, "/jobs/nightly", "2026-11-22");
     /// let outcome = nightly.run(|run| async move {
     ///     println!("{} with token {}", run.occasion(), run.fencing_token());
     ///     Ok::<_, std::io::Error>(42)
@@ -235,13 +222,12 @@ impl OnceBuilder {
     {
         let (mutex, records) = self.parts()?;
         if let Some(found) = records.find().await? {
-            return Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found)));
+            return Ok(OnceOutcome::already_run(&found));
         }
-        let guard = self.acquire(&mutex).await?;
-        if let Some(found) = records.find_under(guard.hold()).await? {
-            release(guard).await;
-            return Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found)));
-        }
+        let guard = match self.enter(&mutex, &records).await? {
+            Ok(guard) => guard,
+            Err(found) => return Ok(OnceOutcome::already_run(&found)),
+        };
         let writes = Writes::default();
         let run = OnceRun {
             occasion: self.occasion.as_str().into(),
@@ -263,21 +249,26 @@ impl OnceBuilder {
         }
         let token = guard.hold().token();
         release(guard).await;
-        match recorded {
-            Recorded::Ours => Ok(OnceOutcome::Ran(output)),
-            Recorded::Another(found) => Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found))),
-            Recorded::No(error) => Err(self.not_recorded(error)),
+        let (error, is_unknown) = match recorded {
+            Recorded::Ours => return Ok(OnceOutcome::Ran(output)),
+            Recorded::Another(found) => return Ok(OnceOutcome::already_run(&found)),
+            Recorded::No(error) => (error, false),
             // Under the next grant the outcome is certain: the node that the write depends on is gone.
-            Recorded::InDoubt(error) => match self.look_again(&mutex, &records).await {
-                Ok(Some(found)) if once::is_of(&found.data, token) => Ok(OnceOutcome::Ran(output)),
-                Ok(Some(found)) => Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found))),
-                Ok(None) => Err(self.not_recorded(error)),
-                Err(_) => {
-                    let (path, occasion) = (self.path, self.occasion);
-                    Err(OnceError::Unknown { path, occasion, source: Box::new(error) })
+            Recorded::InDoubt(error) => match self.enter(&mutex, &records).await {
+                Ok(Err(found)) if once::is_of(&found.data, token) => return Ok(OnceOutcome::Ran(output)),
+                Ok(Err(found)) => return Ok(OnceOutcome::already_run(&found)),
+                Ok(Ok(guard)) => {
+                    release(guard).await;
+                    (error, false)
                 }
+                Err(_) => (error, true),
             },
-        }
+        };
+        let (path, occasion, source) = (self.path, self.occasion, Box::new(error));
+        Err(match is_unknown {
+            true => OnceError::Unknown { path, occasion, source },
+            false => OnceError::NotRecorded { path, occasion, source },
+        })
     }
 
     /// Returns the lock and the records.
@@ -296,15 +287,24 @@ impl OnceBuilder {
         Ok((mutex, Records { client: Arc::clone(&self.client.core), directory, record }))
     }
 
-    async fn acquire(&self, mutex: &InterProcessMutex) -> Result<LockGuard, AcquireError> {
-        match self.wait {
-            Some(timeout) => mutex.acquire(timeout).await,
-            None => mutex.lock().await,
-        }
+    /// Acquires the lock, and returns its guard unless the job is recorded by then; otherwise the record.
+    async fn enter(
+        &self,
+        mutex: &InterProcessMutex,
+        records: &Records,
+    ) -> Result<Result<LockGuard, ReadNode>, OnceError> {
+        let guard = match self.wait {
+            Some(timeout) => mutex.acquire(timeout).await?,
+            None => mutex.lock().await?,
+        };
+        let Some(found) = records.find_under(guard.hold()).await? else { return Ok(Ok(guard)) };
+        release(guard).await;
+        Ok(Err(found))
     }
 
     async fn record(&self, records: &Records, guard: &LockGuard, writes: &Writes) -> Recorded {
-        let transaction = writes.take().into_iter().fold(guard.transaction(), |all, more| more(all));
+        let writes = mem::take(&mut *writes.lock());
+        let transaction = writes.into_iter().fold(guard.transaction(), |all, more| more(all));
         match transaction.checked() {
             Ok((_, operations)) => {
                 let token = guard.hold().token();
@@ -313,23 +313,6 @@ impl OnceBuilder {
             }
             Err(error) => Recorded::No(error),
         }
-    }
-
-    /// Returns the record as the next holder of the lock sees it.
-    async fn look_again(
-        &self,
-        mutex: &InterProcessMutex,
-        records: &Records,
-    ) -> Result<Option<Read>, OnceError> {
-        let guard = self.acquire(mutex).await?;
-        let found = records.find_under(guard.hold()).await?;
-        release(guard).await;
-        Ok(found)
-    }
-
-    fn not_recorded(self, source: TransactionError) -> OnceError {
-        let (path, occasion) = (self.path, self.occasion);
-        OnceError::NotRecorded { path, occasion, source: Box::new(source) }
     }
 }
 
@@ -341,23 +324,19 @@ async fn release(guard: LockGuard) {
 }
 
 /// A function that adds writes to the transaction of the record.
-type Write = Box<dyn for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Send>;
+type AddWrites = Box<dyn for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Send>;
 
 /// The writes that are committed with the record.
 #[derive(Clone, Default)]
-struct Writes(Arc<Mutex<Vec<Write>>>);
+struct Writes(Arc<Mutex<Vec<AddWrites>>>);
 
 impl Writes {
-    fn lock(&self) -> MutexGuard<'_, Vec<Write>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<AddWrites>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> Vec<Write> {
-        mem::take(&mut *self.lock())
     }
 }
 
-/// One run of a job, which holds the lock; [`OnceBuilder::run`] passes it to the job.
+/// One run of a job, which holds the lock; [`OnceJob::run`] passes it to the job.
 ///
 /// # Examples
 /// ```
@@ -365,13 +344,13 @@ impl Writes {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{OnceRun, once};
+/// use zookeeper_recipes::{OnceJob, OnceRun};
 ///
 /// async fn report(run: OnceRun) -> std::io::Result<()> {
 ///     println!("the report of {}, with token {}", run.occasion(), run.fencing_token());
 ///     Ok(())
 /// }
-/// once(&client, "/jobs/report", "2026-11-22").run(report).await?;
+/// OnceJob::new(&client, "/jobs/report", "2026-11-22").run(report).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -406,8 +385,8 @@ impl OnceRun {
     /// [`TransactionError::Lost`] if the lock is lost; see [`TransactionError`] for the other variants.
     ///
     /// # Cancel safety
-    /// It only reads.
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<NodeData>, TransactionError> {
+    /// Cancel safe: this only reads.
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
         get_data(&[&self.hold], path.as_ref()).await
     }
 
@@ -424,18 +403,18 @@ impl OnceRun {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # server.create("/accounts/7", b"100")?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{OnceRun, once};
+    /// use zookeeper_recipes::{OnceJob, OnceRun};
     ///
     /// type BoxError = Box<dyn std::error::Error + Send + Sync>;
     ///
     /// async fn pay_interest(run: OnceRun) -> Result<(), BoxError> {
-    ///     let balance = run.get_data("/accounts/7").await?.ok_or("there is no such account")?;
-    ///     let paid = String::from_utf8(balance.data)?.parse::<u64>()? + 1;
-    ///     run.record_with(move |writes| writes.set_data("/accounts/7", paid.to_string(), balance.version));
+    ///     let (balance, version) = run.get_data("/accounts/7").await?.ok_or("there is no such account")?;
+    ///     let paid = String::from_utf8(balance)?.parse::<u64>()? + 1;
+    ///     run.record_with(move |writes| writes.set_data("/accounts/7", paid.to_string(), version));
     ///     Ok(())
     /// }
     /// for _ in 0..2 {
-    ///     once(&client, "/jobs/interest", "2026-11-22").run(pay_interest).await?;
+    ///     OnceJob::new(&client, "/jobs/interest", "2026-11-22").run(pay_interest).await?;
     /// }
     /// # assert_eq!(server.node("/accounts/7").unwrap().data, b"101");
     /// # Ok(())
@@ -457,8 +436,8 @@ impl fmt::Debug for OnceRun {
     }
 }
 
-impl fmt::Debug for OnceBuilder {
+impl fmt::Debug for OnceJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OnceBuilder({}, {})", Quoted(&self.path), Quoted(&self.occasion))
+        write!(f, "OnceJob({}, {})", Quoted(&self.path), Quoted(&self.occasion))
     }
 }

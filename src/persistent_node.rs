@@ -1,16 +1,18 @@
 //! An ephemeral node that comes back.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
+use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
-use crate::engine::persistent_node::{self, Node, Turn, Wanted};
+use crate::engine::persistent_node::{self, ManagedNode, PathTurn, Wanted};
 use crate::error::{BuildError, Cause, PersistentNodeError};
-use crate::options::{Acl, ParentNodes};
+use crate::options::MAX_DATA_BYTES;
 use crate::path::LockPath;
 pub use crate::protocol::persistent_node::PersistentNodeState;
 use crate::session::core::Core;
@@ -33,7 +35,7 @@ use crate::state_watch::StateWatch;
 /// dropped.
 ///
 /// A process that was killed and starts again is in `Conflict` with its own former session until the servers expire
-/// that, up to a session timeout (30 s by default). With [`protected`](PersistentNodeBuilder::protected) it
+/// that, up to a session timeout (30 s by default). With [`protected`](RecipeBuilder::protected) it
 /// is registered at once, while the former node still exists.
 ///
 /// Unlike a guard it proves nothing: for a moment after its end another may use the name. See
@@ -66,15 +68,12 @@ use crate::state_watch::StateWatch;
 #[doc(alias = "service discovery")]
 #[must_use = "dropping it deletes the node: bind it to `_node`, not to `_`"]
 pub struct PersistentNode {
-    node: Arc<Node>,
+    node: Arc<ManagedNode>,
     client: Arc<Core>,
     /// Its drop has the node deleted.
     wanted: watch::Sender<Wanted>,
     closed: oneshot::Receiver<Result<(), PersistentNodeError>>,
 }
-
-/// The most data of a node; see [`PersistentNodeError::DataTooLarge`].
-const MAX_DATA_BYTES: usize = 1_000_000;
 
 impl PersistentNode {
     /// Creates the node at `path` in the background, with these data.
@@ -97,10 +96,12 @@ impl PersistentNode {
     /// # }
     /// ```
     pub fn new(client: &Client, path: impl AsRef<str>, data: impl Into<Vec<u8>>) -> Result<Self, BuildError> {
-        Self::builder(client, path, data).create()
+        Self::builder(client, path, data).build()
     }
 
     /// Returns a builder of the node at `path`, for other options than the defaults.
+    ///
+    /// The client needs READ and WRITE on the node by its ACL, and DELETE on its directory.
     ///
     /// # Examples
     /// ```
@@ -112,25 +113,16 @@ impl PersistentNode {
     /// use zookeeper_recipes::{Acl, ParentNodes, PersistentNode};
     ///
     /// let builder = PersistentNode::builder(&client, "/services/web/web-1", "10.0.0.7:80");
-    /// let node = builder.protected().acl([Acl::open()]).parents(ParentNodes::Persistent).create()?;
+    /// let node = builder.protected().acl([Acl::open()]).parents(ParentNodes::Persistent).build()?;
     /// node.wait_for_initial_create(Duration::from_secs(5)).await?;
     /// assert!(node.path().starts_with("/services/web/_c_") && node.path().ends_with("-web-1"));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(
-        client: &Client,
-        path: impl AsRef<str>,
-        data: impl Into<Vec<u8>>,
-    ) -> PersistentNodeBuilder {
-        PersistentNodeBuilder {
-            client: client.clone(),
-            path: path.as_ref().to_owned(),
-            data: data.into(),
-            protected: false,
-            acl: None,
-            parents: ParentNodes::default(),
-        }
+    pub fn builder(client: &Client, path: impl AsRef<str>, data: impl Into<Vec<u8>>) -> RecipeBuilder<Self> {
+        let mut builder = RecipeBuilder::new(client, path.as_ref());
+        builder.asked.data = Some(data.into().into());
+        builder
     }
 
     /// Waits until the node was created for the first time.
@@ -144,7 +136,7 @@ impl PersistentNode {
     ///   [`ErrorKind::AuthFailed`](crate::ErrorKind::AuthFailed) if the client is closed.
     ///
     /// # Cancel safety
-    /// It only waits.
+    /// Cancel safe: this only waits.
     ///
     /// # Examples
     /// ```
@@ -259,7 +251,7 @@ impl PersistentNode {
     }
 
     /// Returns the path of the node, without the client's namespace: of a
-    /// [protected](PersistentNodeBuilder::protected) one, with its id.
+    /// [protected](RecipeBuilder::protected) one, with its id.
     #[must_use]
     #[doc(alias = "getActualPath")]
     pub fn path(&self) -> &str {
@@ -321,34 +313,7 @@ impl fmt::Debug for PersistentNode {
     }
 }
 
-/// Builder of a [`PersistentNode`].
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{ParentNodes, PersistentNode};
-///
-/// let builder = PersistentNode::builder(&client, "/services/web/web-1", "10.0.0.7:80");
-/// let node = builder.parents(ParentNodes::Persistent).create()?;
-/// # node.close().await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-#[must_use = "it does nothing until `create` is called"]
-pub struct PersistentNodeBuilder {
-    client: Client,
-    path: String,
-    data: Vec<u8>,
-    protected: bool,
-    acl: Option<Vec<Acl>>,
-    parents: ParentNodes,
-}
-
-impl PersistentNodeBuilder {
+impl RecipeBuilder<PersistentNode> {
     /// Puts Curator's `_c_`, an id and `-` before the node's name, so that no other process has the same; by
     /// default the name is as given.
     ///
@@ -359,60 +324,36 @@ impl PersistentNodeBuilder {
         self.protected = true;
         self
     }
+}
 
-    /// Sets the ACL of the node, and of directories that are created for it; by default the client's
-    /// ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
-    ///
-    /// The client needs READ and WRITE on the node, and DELETE on its directory.
-    pub fn acl(mut self, acl: impl IntoIterator<Item = Acl>) -> Self {
-        self.acl = Some(acl.into_iter().collect());
-        self
-    }
-
-    /// Sets how missing directories are created; by default as containers, which the servers remove some time
-    /// after the last node in them is gone.
-    pub fn parents(mut self, parents: ParentNodes) -> Self {
-        self.parents = parents;
-        self
-    }
-
-    /// Creates the node in the background.
-    ///
-    /// # Errors
-    /// See [`PersistentNode::new`], and [`BuildError::InvalidOption`] if the ACL is empty.
-    pub fn create(self) -> Result<PersistentNode, BuildError> {
-        let namespace = self.client.core.namespace();
-        let mut path = LockPath::parse(namespace, &self.path)?;
-        let invalid = |option, reason| BuildError::InvalidOption { path: self.path.clone(), option, reason };
-        if self.data.len() > MAX_DATA_BYTES {
+impl sealed::Buildable for PersistentNode {
+    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+        let RecipeBuilder { client: handle, path: given, asked, protected, .. } = builder;
+        let client = Arc::clone(&handle.core);
+        let mut path = LockPath::parse(client.namespace(), &given)?;
+        let invalid = |option, reason| BuildError::InvalidOption { path: given.clone(), option, reason };
+        let data = asked.data.unwrap_or_default();
+        if data.len() > MAX_DATA_BYTES {
             return Err(invalid("data", "it has at most 1,000,000 bytes"));
         }
-        let acl = match self.acl {
-            Some(acl) if acl.is_empty() => return Err(invalid("acl", "it grants no permission")),
-            Some(acl) => acl.into(),
-            None => Arc::clone(self.client.core.acl()),
-        };
-        if let Some((directory, name)) = self.path.rsplit_once('/').filter(|_| self.protected) {
-            path = LockPath::parse(namespace, &format!("{directory}/_c_{}-{name}", Uuid::new_v4()))?;
+        let acl = asked.acl.unwrap_or_else(|| Arc::clone(client.acl()));
+        if acl.is_empty() {
+            return Err(invalid("acl", "it grants no permission"));
         }
-        let client = Arc::clone(&self.client.core);
-        let node = Node::new(&client, path, acl, self.parents);
-        let (wanted, orders) = watch::channel(Wanted { data: self.data.into(), generation: 1 });
+        if let Some((directory, name)) = given.rsplit_once('/').filter(|_| protected) {
+            path = LockPath::parse(client.namespace(), &format!("{directory}/_c_{}-{name}", Uuid::new_v4()))?;
+        }
+        let node = ManagedNode::new(&client, path, acl, asked.parents.unwrap_or_default());
+        let (wanted, orders) = watch::channel(Wanted { data, generation: 1 });
         let (told, closed) = oneshot::channel();
         if client.is_closed() {
             node.close_with(&client);
             // Nothing was created. An error is impossible: the receiver is here.
             drop(told.send(Ok(())));
         } else {
-            let turn = Turn::at(self.client.nodes(), &node.path);
+            let turn = PathTurn::at(handle.nodes(), &node.path);
             client.spawn(persistent_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told));
         }
-        Ok(PersistentNode { node, client, wanted, closed })
-    }
-}
-
-impl fmt::Debug for PersistentNodeBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PersistentNodeBuilder({})", Quoted(&self.path))
+        Ok(Self { node, client, wanted, closed })
     }
 }

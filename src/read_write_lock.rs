@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::builder::lock_builder;
+use crate::builder::{RecipeBuilder, lock_constructors};
 use crate::engine::convert;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::Recipe;
 use crate::engine::path_lock::PathLock;
-use crate::error::{ConversionError, ConversionFailure, Error, Lost, LostReason};
+use crate::error::{ConversionError, Error, Lost, LostReason};
 use crate::guard::{LockGuard, ReadGuard, WriteGuard};
 use crate::lock::{lock_methods, participants, queue_methods};
 use crate::mode::{Mode, Read, Write};
@@ -23,9 +23,8 @@ use crate::protocol::room::HandOff;
 /// can contend on the same path. A reader waits for the last writer before it, and watches only that node; a
 /// writer waits for all contenders before it. A reader with only readers before it watches nothing. A free
 /// lock of either kind costs 2 requests. The writers of one client share a node, and so do its readers that
-/// wait together or arrive shortly after the grant
-/// ([`hand_off`](InterProcessReadWriteLockBuilder::hand_off)). So a task may be granted the lock before an
-/// earlier task of another process or of the other side.
+/// wait together or arrive shortly after the grant ([`hand_off`](RecipeBuilder::hand_off)). So a task may be
+/// granted the lock before an earlier task of another process or of the other side.
 ///
 /// Both sides are locks like any other: [`read_lock`](Self::read_lock) and [`write_lock`](Self::write_lock),
 /// each an [`InterProcessLock`](crate::InterProcessLock). A writer can [become a
@@ -40,7 +39,7 @@ use crate::protocol::room::HandOff;
 /// timeout; the error names the line that acquired the lock. The methods of a guard wait for no other
 /// contender: [`try_upgrade`](ReadGuard::try_upgrade) succeeds or fails at the servers,
 /// [`WriteGuard::reenter_as_reader`] shares the hold, and a conversion that would have to wait for another
-/// guard of the same hold returns [`ConversionFailure::WouldDeadlock`].
+/// guard of the same hold returns [`ConversionError::WouldDeadlock`].
 ///
 /// # Curator before 5.5
 /// Old versions downgrade in two steps, between which a queued writer may be granted the lock (CURATOR-621).
@@ -72,15 +71,7 @@ pub struct InterProcessReadWriteLock {
     path_lock: Arc<PathLock>,
 }
 
-lock_builder! {
-    /// Builder of an [`InterProcessReadWriteLock`].
-    ///
-    /// All handles of one client for one path and recipe share its options: the first handle decides, and a
-    /// later one inherits the options that it leaves unset.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
+lock_constructors! {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -102,7 +93,7 @@ lock_builder! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessReadWriteLockBuilder, InterProcessReadWriteLock, Recipe::ReadWriteLock, "read-write lock", "/cache/prices"
+    InterProcessReadWriteLock, Recipe::ReadWriteLock, "read-write lock", "/cache/prices"
 }
 
 impl InterProcessReadWriteLock {
@@ -188,18 +179,17 @@ queue_methods!(
     "lock.write_lock().lock().await?"
 );
 
-impl InterProcessReadWriteLockBuilder {
+impl RecipeBuilder<InterProcessReadWriteLock> {
     /// Sets how many writers of this client may hold the lock by one node in a row, or how many readers that
     /// did not wait together may share one, and for how long, before another process's turn; by default 1,000
     /// tasks and 5 ms.
     ///
     /// The writers of a client wait in memory, in order, and a release passes their node to the writer that
-    /// has waited longest, as in [a mutex](crate::InterProcessMutexBuilder::hand_off). Readers that wait
-    /// together have one node. Readers of this client that arrive within `time` after its grant join them,
-    /// and the node is deleted with the last of these readers. A waiting task costs no request. So another
-    /// process waits for this one at most `time` plus the longest hold of one task. If `max` is 1, no writer
-    /// hands the lock over, and no reader joins others that already hold the lock. Both bounds must be
-    /// greater than zero.
+    /// has waited longest, as in [a mutex](crate::RecipeBuilder::hand_off). Readers that wait together have
+    /// one node. Readers of this client that arrive within `time` after its grant join them, and the node is
+    /// deleted with the last of these readers. A waiting task costs no request. So another process waits for
+    /// this one at most `time` plus the longest hold of one task. If `max` is 1, no writer hands the lock
+    /// over, and no reader joins others that already hold the lock. Both bounds must be greater than zero.
     ///
     /// [`try_upgrade`](ReadGuard::try_upgrade) is refused while other guards share the node.
     ///
@@ -337,13 +327,12 @@ impl LockGuard<Read> {
     /// contender waits.
     ///
     /// # Errors
-    /// [`ConversionError`] with the guard, which still holds the read lock unless it is lost. Its
-    /// [`reason`](ConversionError::reason) is:
-    /// - [`Contended`](ConversionFailure::Contended) if another reader may hold the lock.
-    /// - [`WouldDeadlock`](ConversionFailure::WouldDeadlock) if another guard shares the hold.
-    /// - [`Lost`](ConversionFailure::Lost) if the lock is lost, for example because a node of the conversion
+    /// [`ConversionError`] with the guard, which still holds the read lock unless it is lost:
+    /// - [`Contended`](ConversionError::Contended) if another reader may hold the lock.
+    /// - [`WouldDeadlock`](ConversionError::WouldDeadlock) if another guard shares the hold.
+    /// - [`Lost`](ConversionError::Lost) if the lock is lost, for example because a node of the conversion
     ///   could not be deleted ([`LostReason::NotConverted`]).
-    /// - See [`ConversionFailure`] for the others.
+    /// - See [`ConversionError`] for the others.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock is released. The future waits for the servers' replies, or, if no
@@ -356,14 +345,14 @@ impl LockGuard<Read> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
-    /// use zookeeper_recipes::ConversionFailure;
+    /// use zookeeper_recipes::ConversionError;
     ///
     /// let guard = lock.read_lock().lock().await?;
     /// match guard.try_upgrade().await {
     ///     Ok(writer) => writer.release().await?, // after writing with the writer's token
-    ///     Err(error) if matches!(error.reason(), ConversionFailure::Contended) => {
+    ///     Err(ConversionError::Contended { guard, .. }) => {
     ///         // Release the read lock, and acquire the write lock: what was read may have changed by then.
-    ///         error.into_guard().release().await?;
+    ///         guard.release().await?;
     ///         lock.write_lock().lock().await?.release().await?;
     ///     }
     ///     Err(error) => return Err(error.into()),
@@ -413,11 +402,10 @@ impl LockGuard<Write> {
     /// The token of the read guard has the numbers of the writer's token.
     ///
     /// # Errors
-    /// [`ConversionError`] with the guard, which still holds the write lock unless it is lost. Its
-    /// [`reason`](ConversionError::reason) is:
-    /// - [`WouldDeadlock`](ConversionFailure::WouldDeadlock) if another guard shares the hold.
-    /// - [`Lost`](ConversionFailure::Lost) if the lock is lost.
-    /// - See [`ConversionFailure`] for the others.
+    /// [`ConversionError`] with the guard, which still holds the write lock unless it is lost:
+    /// - [`WouldDeadlock`](ConversionError::WouldDeadlock) if another guard shares the hold.
+    /// - [`Lost`](ConversionError::Lost) if the lock is lost.
+    /// - See [`ConversionError`] for the others.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock is released. The future waits for the server's reply, or, if no
@@ -459,7 +447,7 @@ where
     let path = guard.path().to_owned();
     let hold = match guard.into_hold() {
         Ok(hold) => hold,
-        Err(guard) => return Err(ConversionError::new(guard, &path, ConversionFailure::WouldDeadlock)),
+        Err(guard) => return Err(ConversionError::WouldDeadlock { guard, path }),
     };
     if hold.kind() == kind && hold.lost().is_none() {
         // This is the last guard of its hold, a read guard from `WriteGuard::reenter_as_reader`.
@@ -470,12 +458,12 @@ where
     let without_release = hold.without_release();
     match work(hold).await {
         Some(Ok(hold)) => Ok(LockGuard::new(hold)),
-        Some(Err((hold, reason))) => Err(ConversionError::new(LockGuard::new(hold), &path, reason)),
+        Some(Err(error)) => Err(error.map(LockGuard::new)),
         None => {
             without_release.held().client_ended();
             let reason = without_release.lost().unwrap_or(LostReason::Closed);
-            let lost = Lost { path: path.as_str().into(), reason };
-            Err(ConversionError::new(LockGuard::new(without_release), &path, lost.into()))
+            let source = Lost { path: path.into(), reason };
+            Err(ConversionError::Lost { guard: LockGuard::new(without_release), source })
         }
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::blocking::block_on;
-use crate::builder::builder;
+use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
 use crate::contender::Contender;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, PathLock};
-use crate::engine::{limit, permits};
+use crate::engine::{attempt, limit};
 use crate::error::{AcquireError, BuildError, Error, Purpose, RequestFailure, TryLockError};
 use crate::guard_set::{GuardSet, Shares};
 use crate::guards::guard_methods;
@@ -49,13 +49,13 @@ use crate::token::FencingToken;
 /// # The limit
 /// Each handle states a limit, and all must state the same: a contender that finds a permit of another
 /// process with a different limit fails with [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch),
-/// which names both. If the node `<path>/permits` (or that of
-/// [`shared_count`](InterProcessSemaphoreBuilder::shared_count)) exists, it contains the limit for all
-/// processes, and the limits of handles are ignored. Its four bytes are those of Curator's `SharedCount`, so
-/// a Java process attaches by `new InterProcessSemaphoreV2(client, path, new SharedCount(client, path +
-/// "/permits", n))`. Java processes that state their limit as a number do not read this node, and the names
-/// of their permits do not show the limit, so give them the right number. A number below 1 in the node makes
-/// calls fail with [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit), where Curator's wait.
+/// which names both. If the node `<path>/permits` (or that of [`shared_count`](RecipeBuilder::shared_count))
+/// exists, it contains the limit for all processes, and the limits of handles are ignored. Its four bytes are
+/// those of Curator's `SharedCount`, so a Java process attaches by `new InterProcessSemaphoreV2(client, path,
+/// new SharedCount(client, path + "/permits", n))`. Java processes that state their limit as a number do not
+/// read this node, and the names of their permits do not show the limit, so give them the right number. A
+/// number below 1 in the node makes calls fail with
+/// [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit), where Curator's wait.
 ///
 /// # Among Java processes
 /// Curator's `acquire(n)` takes its permits one by one, and holds some while it waits for more. Two such
@@ -141,8 +141,32 @@ impl InterProcessSemaphore {
 
     /// Returns a builder of the semaphore at `path` with this `limit`, for other options than the
     /// defaults.
-    pub fn builder(client: &Client, path: impl AsRef<str>, limit: u32) -> InterProcessSemaphoreBuilder {
-        let mut builder = InterProcessSemaphoreBuilder::new(client, path.as_ref());
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Acl, InterProcessSemaphore, ParentNodes};
+    ///
+    /// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10)
+    ///     .max_znodes(16) // of the waiters of this process
+    ///     .shared_count("/partner/limit") // stores the limit for all processes
+    ///     .data("worker-7") // for people who look at the nodes
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(ParentNodes::Persistent) // the directories stay
+    ///     .build()?;
+    /// # semaphore.acquire(Duration::from_secs(60)).await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(client: &Client, path: impl AsRef<str>, limit: u32) -> RecipeBuilder<Self> {
+        let mut builder = RecipeBuilder::new(client, path.as_ref());
         builder.asked.permits = Some(limit);
         builder
     }
@@ -168,7 +192,7 @@ impl InterProcessSemaphore {
     ///   if the limit was lowered, when it is first in the queue.
     /// - [`AcquireError::ZeroPermits`] if `n` is zero.
     /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than ZooKeeper
-    ///   accepts, which starts at about 4,000 permits without [data](InterProcessSemaphoreBuilder::data).
+    ///   accepts, which starts at about 4,000 permits without [data](RecipeBuilder::data).
     /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired its permit
     ///   under another limit, and [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node
     ///   with the limit contains something else.
@@ -233,14 +257,14 @@ impl InterProcessSemaphore {
     async fn granted_many(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, AcquireError> {
         check_lease(&ask, self.path())?;
         let call = Call::begin(&self.path_lock, &mut ask);
-        let attempt = |ask| permits::acquire(Arc::clone(&self.path_lock), n, ask);
+        let attempt = |ask| attempt::acquire_permits(Arc::clone(&self.path_lock), n, ask);
         let holds = until_had(ask, attempt, Vec::as_slice).await;
         call.ended(&self.path_lock, holds, Vec::as_slice).map(SemaphorePermit::new)
     }
 
     async fn granted_at_once(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, TryLockError> {
         let call = Call::begin(&self.path_lock, &mut ask);
-        let granted = had(permits::acquire(Arc::clone(&self.path_lock), n, ask).await, Vec::as_slice);
+        let granted = had(attempt::acquire_permits(Arc::clone(&self.path_lock), n, ask).await, Vec::as_slice);
         call.ended(&self.path_lock, granted, Vec::as_slice).map(SemaphorePermit::new)
     }
 
@@ -533,7 +557,7 @@ impl InterProcessSemaphore {
     /// Returns how many contenders of all processes wait for permits.
     ///
     /// This costs one list, and does not count waiters that have no node yet
-    /// ([`max_znodes`](InterProcessSemaphoreBuilder::max_znodes)).
+    /// ([`max_znodes`](RecipeBuilder::max_znodes)).
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -636,40 +660,7 @@ impl InterProcessSemaphore {
     }
 }
 
-builder! {
-    /// Builder of an [`InterProcessSemaphore`].
-    ///
-    /// All handles of one client for one path share its options: the first handle decides, and a later one
-    /// inherits the options that it leaves unset.
-    ///
-    /// # Examples
-    /// With every option:
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
-    /// # let client = client.connect(&server.connect_string()).await?;
-    /// use std::time::Duration;
-    /// use zookeeper_recipes::{Acl, InterProcessSemaphore, ParentNodes};
-    ///
-    /// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10)
-    ///     .max_znodes(16) // of the waiters of this process
-    ///     .shared_count("/partner/limit") // stores the limit for all processes
-    ///     .data("worker-7") // for people who look at the nodes
-    ///     .acl([Acl::creator_all()]) // the client has credentials
-    ///     .parents(ParentNodes::Persistent) // the directories stay
-    ///     .build()?;
-    /// # semaphore.acquire(Duration::from_secs(60)).await?.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use = "it does nothing until `build` is called"]
-    InterProcessSemaphoreBuilder [data, acl, parents]
-}
-
-impl InterProcessSemaphoreBuilder {
+impl RecipeBuilder<InterProcessSemaphore> {
     /// Sets the path of the node that stores the limit for all processes; by default `<path>/permits`.
     ///
     /// Use this for an existing `SharedCount` of Curator, or for one limit of several semaphores. The path is
@@ -688,25 +679,15 @@ impl InterProcessSemaphoreBuilder {
         self.asked.node_limit = Some(nodes);
         self
     }
+}
 
-    /// Builds the semaphore, without any I/O.
-    ///
-    /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path or that of the shared count, or one
-    ///   of them is `/`, below `/zookeeper`, or longer than 16 KiB with the namespace.
-    /// - [`BuildError::InvalidOption`] if the limit is zero or larger than 10,000, or an option has a value
-    ///   that cannot work.
-    /// - [`BuildError::LimitMismatch`] if the same client uses the semaphore with another limit.
-    /// - [`BuildError::ConflictingOptions`] if the same client uses the semaphore with another value of an
-    ///   option.
-    ///
-    /// A client uses a semaphore while there is a live handle or permit, or a call whose nodes are still
-    /// being deleted.
-    pub fn build(self) -> Result<InterProcessSemaphore, BuildError> {
-        let path_lock = self.client.path_lock(&self.path, Recipe::Semaphore, &self.asked)?;
-        Ok(InterProcessSemaphore { path_lock })
+impl sealed::Buildable for InterProcessSemaphore {
+    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+        Ok(Self { path_lock: builder.path_lock(Recipe::Semaphore)? })
     }
 }
+
+impl sealed::HasData for InterProcessSemaphore {}
 
 /// One or several permits of an [`InterProcessSemaphore`], held until this is dropped or released.
 ///

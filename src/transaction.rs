@@ -28,13 +28,13 @@ use crate::shown::Quoted;
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # server.create("/config/rates", b"old")?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{InterProcessMutex, NodeVersion};
+/// use zookeeper_recipes::InterProcessMutex;
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/rates")?;
 /// let guard = mutex.lock().await?;
 /// guard
 ///     .transaction()
-///     .set_data("/config/rates", b"new", NodeVersion::Any)
+///     .set_data("/config/rates", b"new", None)
 ///     .create("/config/rates/changed", b"")
 ///     .commit()
 ///     .await?;
@@ -55,11 +55,11 @@ use crate::shown::Quoted;
 /// use zookeeper_recipes::{InterProcessMutex, TransactionError};
 ///
 /// let guard = InterProcessMutex::new(&client, "/inventory/sku-42")?.lock().await?;
-/// let stock = guard.get_data("/stock/sku-42").await?.ok_or("there is no such item")?;
-/// let count: u32 = String::from_utf8(stock.data)?.parse()?;
+/// let (stock, version) = guard.get_data("/stock/sku-42").await?.ok_or("there is no such item")?;
+/// let count: u32 = String::from_utf8(stock)?.parse()?;
 /// if count > 0 {
 ///     let left = (count - 1).to_string();
-///     match guard.transaction().set_data("/stock/sku-42", left, stock.version).commit().await {
+///     match guard.transaction().set_data("/stock/sku-42", left, version).commit().await {
 ///         Ok(()) => println!("sold"),
 ///         Err(TransactionError::Lost(lost)) => println!("not sold: {lost}"),
 ///         Err(TransactionError::Rejected { path, .. }) => println!("not sold: {path} is not as it was read"),
@@ -127,7 +127,11 @@ impl<'a> Transaction<'a> {
         self.with(path.as_ref(), |path| Operation::Create { path, data })
     }
 
-    /// Sets the data of a node that has `version`.
+    /// Sets the data of a node that has `version`; with `None`, or -1 as in ZooKeeper's protocol, of any
+    /// version.
+    ///
+    /// ZooKeeper counts the changes of each node's data, and returns the number as the `version` of its stat.
+    /// A version that any ZooKeeper client has returned can be passed as it is.
     ///
     /// # Examples
     /// ```
@@ -139,8 +143,8 @@ impl<'a> Transaction<'a> {
     /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
     /// use zookeeper_recipes::TransactionError;
     ///
-    /// let order = guard.get_data("/orders/4711").await?.ok_or("there is no such order")?;
-    /// let version = order.version; // an `i32` of any ZooKeeper client would do
+    /// // The version is an `i32`, as any ZooKeeper client returns it.
+    /// let (_, version) = guard.get_data("/orders/4711").await?.ok_or("there is no such order")?;
     /// guard.transaction().set_data("/orders/4711", b"paid", version).commit().await?;
     ///
     /// // The version is another one now.
@@ -153,13 +157,13 @@ impl<'a> Transaction<'a> {
         self,
         path: impl AsRef<str>,
         data: impl Into<Vec<u8>>,
-        version: impl Into<NodeVersion>,
+        version: impl Into<Option<i32>>,
     ) -> Self {
-        let (data, version) = (data.into(), version.into().required());
+        let (data, version) = (data.into(), required(version.into()));
         self.with(path.as_ref(), |path| Operation::SetData { path, data, version })
     }
 
-    /// Deletes a node that has `version` and no children.
+    /// Deletes a node that has `version`, any with `None`, and no children.
     ///
     /// # Examples
     /// ```
@@ -169,19 +173,17 @@ impl<'a> Transaction<'a> {
     /// # server.create("/orders/4711", b"new")?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
-    /// use zookeeper_recipes::NodeVersion;
-    ///
-    /// guard.transaction().delete("/orders/4711", NodeVersion::Any).commit().await?;
+    /// guard.transaction().delete("/orders/4711", None).commit().await?;
     /// # assert!(!server.exists("/orders/4711"));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn delete(self, path: impl AsRef<str>, version: impl Into<NodeVersion>) -> Self {
-        let version = version.into().required();
+    pub fn delete(self, path: impl AsRef<str>, version: impl Into<Option<i32>>) -> Self {
+        let version = required(version.into());
         self.with(path.as_ref(), |path| Operation::Delete { path, version })
     }
 
-    /// Requires that a node exists and has `version`, and writes nothing to it.
+    /// Requires that a node exists and has `version` (any with `None`), and writes nothing to it.
     ///
     /// # Examples
     /// ```
@@ -201,8 +203,8 @@ impl<'a> Transaction<'a> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn check(self, path: impl AsRef<str>, version: impl Into<NodeVersion>) -> Self {
-        let version = version.into().required();
+    pub fn check(self, path: impl AsRef<str>, version: impl Into<Option<i32>>) -> Self {
+        let version = required(version.into());
         self.with(path.as_ref(), |path| Operation::Check { path, version })
     }
 
@@ -270,88 +272,19 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// The version of a node that a write of a [`Transaction`] requires.
-///
-/// ZooKeeper counts the changes of each node's data, and returns the number as the `version` in the node's
-/// stat. An `i32` converts into this type, so a version from any ZooKeeper client can be passed as it is. So
-/// does an `Option<i32>`, which `zookeeper-client` takes.
-///
-/// ```
-/// use zookeeper_recipes::NodeVersion;
-///
-/// assert_eq!(NodeVersion::from(7), NodeVersion::Exact(7));
-/// assert_eq!(NodeVersion::from(None), NodeVersion::Any);
-/// assert_eq!(NodeVersion::from(-1), NodeVersion::Any); // as in ZooKeeper's own protocol
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum NodeVersion {
-    /// Any version: the node only needs to exist.
-    #[default]
-    Any,
-    /// This version and no other.
-    Exact(i32),
+/// Returns the version that an operation requires. -1 is any, as in ZooKeeper.
+fn required(version: Option<i32>) -> Option<i32> {
+    version.filter(|version| *version != -1)
 }
 
-impl NodeVersion {
-    fn required(self) -> Option<i32> {
-        match self {
-            Self::Any => None,
-            Self::Exact(version) => Some(version),
-        }
-    }
-}
-
-impl From<i32> for NodeVersion {
-    /// Returns [`Exact`](Self::Exact) this version, or [`Any`](Self::Any) for -1.
-    fn from(version: i32) -> Self {
-        if version == -1 { Self::Any } else { Self::Exact(version) }
-    }
-}
-
-impl From<Option<i32>> for NodeVersion {
-    fn from(version: Option<i32>) -> Self {
-        version.map_or(Self::Any, Self::from)
-    }
-}
-
-/// The data of a node with their version, as returned by [`LockGuard::get_data`](crate::LockGuard::get_data).
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # server.create("/orders/4711", b"new")?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
-/// use zookeeper_recipes::NodeVersion;
-///
-/// let order = guard.get_data("/orders/4711").await?.ok_or("there is no such order")?;
-/// assert_eq!((order.data, order.version), (b"new".to_vec(), NodeVersion::Exact(0)));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct NodeData {
-    /// The node's data.
-    pub data: Vec<u8>,
-    /// The version of the data, for a write that depends on them.
-    pub version: NodeVersion,
-}
-
-impl fmt::Debug for NodeData {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The data may be large, and do not belong in a log.
-        write!(f, "NodeData {{ data: {} bytes, version: {:?} }}", self.data.len(), self.version)
-    }
-}
+/// The data of a node and their version; `None` if there is no such node.
+pub(crate) type DataRead = Result<Option<(Vec<u8>, i32)>, TransactionError>;
 
 /// Reads a node under these holds of one client.
-pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<NodeData>, TransactionError> {
+pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> DataRead {
     let namespace = holds.first().map_or("", |hold| hold.path_lock().client().namespace());
     let stored: Result<_, TransactionError> = read::get_data(holds, LockPath::parse(namespace, path)?).await;
-    Ok(stored?.map(|read| NodeData { data: read.data, version: NodeVersion::Exact(read.version) }))
+    Ok(stored?.map(|read| (read.data, read.version)))
 }
 
 impl fmt::Debug for Transaction<'_> {

@@ -11,8 +11,8 @@ use test_support::{listen_to_log, poll_until};
 use tracing::Metadata;
 use zookeeper_recipes::{
     Client, ConnectionState, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore,
-    LeaderLatch, LockGuard, OnceOutcome, PersistentNode, PersistentNodeState, ReleaseError, RetryPolicy,
-    once,
+    LeaderLatch, LockGuard, OnceJob, OnceOutcome, PersistentNode, PersistentNodeState, ReleaseError,
+    RetryPolicy,
 };
 use zookeeper_test_server::{Loss, Match, Op};
 
@@ -133,14 +133,14 @@ async fn faults_everywhere(what: &str) {
     let listed = lose(Op::GetChildren);
     assert!(within("the queue", mutex.participants()).await.expect(what).is_empty(), "{what}");
     let read = lose(Op::GetData);
-    let job = once(&client, "/jobs/close", "monday").run(async |_| Ok::<_, Infallible>(()));
+    let job = OnceJob::new(&client, "/jobs/close", "monday").run(async |_| Ok::<_, Infallible>(()));
     assert!(matches!(within("the job", job).await.expect(what), OnceOutcome::Ran(())), "{what}");
     let member = PersistentNode::new(&client, "/members/a", "x").unwrap();
     within("the node", member.wait_for_initial_create(SOON)).await.expect(what);
     let written = lose(Op::SetData);
     within("the data", member.set_data("y")).await.expect(what);
     assert_eq!(member.state(), PersistentNodeState::Present, "{what}");
-    let latch = LeaderLatch::start(&client, "/leaders").unwrap();
+    let latch = LeaderLatch::new(&client, "/leaders").unwrap();
     let leader = within("the leadership", latch.leadership()).await.expect(what);
     let hits: Vec<_> =
         lost.iter().chain([&listed, &read, &written]).map(|fault| fault.hits().len()).collect();

@@ -30,26 +30,18 @@ use test_support::{SOON, within};
 use tokio::net::TcpListener;
 use zookeeper_recipes::{
     Acl, AcquireError, Acquisition, AnyGuard, AtomicLongError, BuildError, CachedAtomicLong, Client,
-    ClientBuilder, ConnectError, ConnectionState, Contention, ConversionError, ConversionFailure, Dialect,
-    DistributedAtomicLong, DistributedAtomicLongBuilder, DrainError, ErrorKind, FenceGate, FencingToken,
-    Guard, HoldWatch, Holding, InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock,
-    InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessSemaphore,
-    InterProcessSemaphoreBuilder, InterProcessWriteLock, InvalidPath, LeaseMargin, LocalHolder, LockGuard,
-    LockPath, LockState, Lost, LostReason, MultiLockGuard, NodeData, NodePath, NodeVersion, OnceBuilder,
-    OnceError, OnceOutcome, OnceRecord, OnceRun, ParentNodes, ParseTokenError, Permissions, QueuedLock,
-    ReadGuard, ReadToken, ReleaseError, RetryPolicy, SemaphorePermit, ServerFailure, ServerFailureKind,
-    ServerFailures, StaleToken, StateWatch, Token, Transaction, TransactionError, TryLockError, WriteGuard,
-    mode, once,
+    ClientBuilder, ConnectError, ConnectionState, Contention, ConversionError, Dialect,
+    DistributedAtomicLong, ErrorKind, FenceGate, FencingToken, Guard, Holding, InterProcessFairLock,
+    InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, InvalidPath, LeaseMargin,
+    LockGuard, LockPath, LockState, Lost, LostReason, MultiLockGuard, NodePath, OnceError, OnceJob,
+    OnceOutcome, OnceRun, ParentNodes, ParseTokenError, Permissions, QueuedLock, ReadGuard, ReadToken,
+    RecipeBuilder, ReleaseError, RetryPolicy, SemaphorePermit, ServerFailure, StaleToken, StateWatch, Token,
+    Transaction, TransactionError, TryLockError, WriteGuard, mode,
 };
 use zookeeper_recipes::{Contender, ContenderKind, Identity};
-use zookeeper_recipes::{
-    GroupMember, GroupWatch, PersistentNode, PersistentNodeBuilder, PersistentNodeError, PersistentNodeState,
-};
-use zookeeper_recipes::{
-    LeaderLatch, LeaderLatchBuilder, LeaderSelector, LeaderSelectorBuilder, Leadership, LeadershipState,
-    Participant,
-};
+use zookeeper_recipes::{GroupMember, GroupWatch, PersistentNode, PersistentNodeError, PersistentNodeState};
+use zookeeper_recipes::{LeaderLatch, LeaderSelector, Leadership, LeadershipState, Participant};
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
 fn free<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -82,39 +74,42 @@ fn types_go_anywhere() {
             )+
         };
     }
-    all!(free: Client, ClientBuilder, InterProcessMutex, InterProcessMutexBuilder, InterProcessFairLock);
-    all!(free: InterProcessFairLockBuilder, QueuedLock, InterProcessReadWriteLock);
-    all!(free: InterProcessReadWriteLockBuilder, InterProcessReadLock, InterProcessWriteLock);
+    all!(free: Client, ClientBuilder, InterProcessMutex, InterProcessFairLock);
+    all!(free: RecipeBuilder<InterProcessMutex>);
+    all!(free: RecipeBuilder<InterProcessFairLock>, QueuedLock, InterProcessReadWriteLock);
+    all!(free: RecipeBuilder<InterProcessReadWriteLock>, InterProcessReadLock, InterProcessWriteLock);
     all!(free: Box<dyn InterProcessLock>, Arc<dyn InterProcessLock>);
     all!(free: LockGuard, ReadGuard, WriteGuard, AnyGuard, Acquisition<LockGuard>);
-    all!(free: ConversionError<ReadGuard>, ConversionError<WriteGuard>, ConversionFailure);
+    all!(free: ConversionError<ReadGuard>, ConversionError<WriteGuard>);
     all!(free: InterProcessMultiLock, MultiLockGuard);
     all!(cloned: InterProcessMultiLock);
-    all!(free: InterProcessSemaphore, InterProcessSemaphoreBuilder, SemaphorePermit);
-    all!(cloned: InterProcessSemaphore, InterProcessSemaphoreBuilder);
-    all!(free: FenceGate, LocalHolder, RetryPolicy, ServerFailures, ServerFailure);
-    all!(cloned: Client, ClientBuilder, InterProcessMutex, InterProcessMutexBuilder, InterProcessFairLock);
+    all!(free: InterProcessSemaphore, RecipeBuilder<InterProcessSemaphore>, SemaphorePermit);
+    all!(cloned: InterProcessSemaphore, RecipeBuilder<InterProcessSemaphore>);
+    all!(free: FenceGate, RetryPolicy);
+    all!(cloned: Client, ClientBuilder, InterProcessMutex, InterProcessFairLock);
+    all!(cloned: RecipeBuilder<InterProcessMutex>);
     all!(cloned: InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock, RetryPolicy);
-    all!(free: DistributedAtomicLong, DistributedAtomicLongBuilder, CachedAtomicLong);
-    all!(cloned: DistributedAtomicLong, DistributedAtomicLongBuilder);
-    all!(free: LeaderLatch, LeaderLatchBuilder, Leadership, Participant, LeadershipState);
-    all!(free: LeaderSelector, LeaderSelectorBuilder);
-    all!(cloned: LeaderLatch, LeaderLatchBuilder, Leadership, LeaderSelector, LeaderSelectorBuilder);
+    all!(free: DistributedAtomicLong, RecipeBuilder<DistributedAtomicLong>, CachedAtomicLong);
+    all!(cloned: DistributedAtomicLong, RecipeBuilder<DistributedAtomicLong>);
+    all!(free: LeaderLatch, RecipeBuilder<LeaderLatch>, Leadership, Participant, LeadershipState);
+    all!(free: LeaderSelector, RecipeBuilder<LeaderSelector>);
+    all!(cloned: LeaderLatch, RecipeBuilder<LeaderLatch>, Leadership);
+    all!(cloned: LeaderSelector, RecipeBuilder<LeaderSelector>);
     all!(copied: LeadershipState);
     all!(error: zookeeper_recipes::Error);
     all!(free: Contention, ErrorKind);
     all!(cloned: Contention);
     all!(copied: ErrorKind);
     all!(free: Acl, LockPath, NodePath);
-    all!(free: HoldWatch, Holding, StateWatch<ConnectionState>, StateWatch<LeadershipState>);
-    all!(cloned: HoldWatch, Holding, StateWatch<ConnectionState>);
-    all!(cloned: Acl, LockPath, NodePath, ServerFailures);
-    all!(free: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
-    all!(copied: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
-    all!(free: ParentNodes, Permissions, LeaseMargin, Dialect, ServerFailureKind);
+    all!(free: Holding, StateWatch<ConnectionState>, StateWatch<LeadershipState>);
+    all!(cloned: Holding, StateWatch<ConnectionState>);
+    all!(cloned: Acl, LockPath, NodePath);
+    all!(free: FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
+    all!(copied: FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
+    all!(free: ParentNodes, Permissions, LeaseMargin, Dialect, ServerFailure);
     all!(copied: ParentNodes, Permissions, LeaseMargin, Dialect);
     all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
-    all!(error: AcquireError, BuildError, ConnectError, DrainError, InvalidPath, Lost, ReleaseError);
+    all!(error: AcquireError, BuildError, ConnectError, InvalidPath, Lost, ReleaseError);
     all!(error: ParseTokenError);
     all!(free: Box<dyn Guard>);
     all!(error: AtomicLongError, TransactionError, OnceError, TryLockError, StaleToken);
@@ -123,10 +118,10 @@ fn types_go_anywhere() {
     all!(copied: ContenderKind);
     all!(error: PersistentNodeError);
     all!(borrowed: Transaction<'static>);
-    all!(free: PersistentNode, PersistentNodeBuilder, PersistentNodeState, GroupMember, GroupWatch);
+    all!(free: PersistentNode, RecipeBuilder<PersistentNode>, PersistentNodeState, GroupMember, GroupWatch);
     all!(copied: PersistentNodeState);
-    all!(free: NodeData, OnceBuilder, OnceOutcome<u32>, OnceRecord, OnceRun);
-    all!(cloned: NodeData, OnceBuilder, OnceOutcome<u32>, OnceRecord);
+    all!(free: OnceJob, OnceOutcome<u32>, OnceRun);
+    all!(cloned: OnceJob, OnceOutcome<u32>);
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
@@ -135,9 +130,8 @@ fn types_go_anywhere() {
     const { assert!(!Cloned::<MultiLockGuard>::IS && !Cloned::<SemaphorePermit>::IS) };
     const { assert!(!Cloned::<ReadGuard>::IS && !Cloned::<WriteGuard>::IS) };
 
-    // Two variants and a function, which are no types, a trait for results, and a type of the feature `tls`, which
-    // its own tests check.
-    let no_types = ["Acquired", "Busy", "OrBusy", "TlsOptions", "once"];
+    // A trait for results, and a type of the feature `tls`, which its own tests check.
+    let no_types = ["OrBusy", "TlsOptions"];
     for name in architecture::public_names().iter().filter(|name| !no_types.contains(&name.as_str())) {
         let is_checked = checked
             .iter()
@@ -190,7 +184,7 @@ fn futures_go_anywhere(
     sent(member.watch_state().changed());
     sent(client.watch_state().wait_for(|_| true));
     spawned(member.close());
-    sent(once(client, "", "").run(|run| async move { run.get_data("").await }));
+    sent(OnceJob::new(client, "", "").run(|run| async move { run.get_data("").await }));
     spawned(guard.release());
     spawned(selector.lead(|_| async {}));
     sent(selector.participants());
@@ -482,7 +476,7 @@ fn the_library_depends_on_nine_crates() {
 fn architecture_says_what_each_dependency_is_for() {
     let page = read("ARCHITECTURE.md");
     let (_, list) = page.split_once("\n## Dependencies\n").unwrap();
-    for member in ["", "lockbench/", "test-server/", "test-support/"] {
+    for member in ["", "lockbench/", "test-server/", "test-support/", "zklock/"] {
         let manifest = read(format!("{member}Cargo.toml"));
         for name in ["[dependencies]", "[dev-dependencies]"].iter().flat_map(|table| keys(&manifest, table)) {
             let ours = ["zookeeper-recipes"].contains(&name.as_str());
@@ -492,8 +486,8 @@ fn architecture_says_what_each_dependency_is_for() {
 }
 
 #[test]
-fn both_published_crates_say_what_they_are_and_carry_their_licences() {
-    for member in ["", "test-server/"] {
+fn published_crates_say_what_they_are_and_carry_their_licences() {
+    for member in ["", "test-server/", "zklock/"] {
         let manifest = read(format!("{member}Cargo.toml"));
         let fields = keys(&manifest, "[package]");
         for field in
@@ -543,7 +537,7 @@ fn files_below(directory: &str) -> Vec<PathBuf> {
 #[test]
 fn a_sleep_in_a_test_says_why() {
     let mut sleeps = 0;
-    let directories = ["tests", "test-support", "test-server/tests", "simulation/tests"];
+    let directories = ["tests", "test-support", "test-server/tests", "simulation/tests", "zklock/tests"];
     for path in directories.iter().flat_map(|directory| files_below(directory)) {
         if path.extension().is_none_or(|extension| extension != "rs") {
             continue;
@@ -569,7 +563,6 @@ fn things_can_be_shown() {
     shown::<ReadToken>();
     shown::<Token>();
     shown::<LostReason>();
-    shown::<LocalHolder>();
     assert_eq!(ConnectionState::Suspended.to_string(), "suspended");
     assert_eq!(LockState::Held.to_string(), "held");
     assert_eq!(LockState::Lost(LostReason::Closed).to_string(), "lost: its client was closed");
@@ -608,7 +601,7 @@ async fn what_is_logged_is_one_short_line() {
     assert!(shown.contains("Connected") && shown.contains(&id), "{shown}");
     assert_eq!(assert_brief(&lock), format!("InterProcessMutex({DIRECTORY:?})"));
     let builder = InterProcessMutex::builder(&client, DIRECTORY).data(vec![7; 10_000]);
-    assert_eq!(assert_brief(&builder), format!("InterProcessMutexBuilder({DIRECTORY:?})"));
+    assert_eq!(assert_brief(&builder), format!("RecipeBuilder({DIRECTORY:?})"));
     let guard = within("the grant", lock.lock()).await.unwrap();
     assert!(assert_brief(&guard).contains(guard.node().as_str()));
     let transaction = guard.transaction().create("/secret", vec![7; 10_000]).set_data("/x", "password", None);

@@ -6,7 +6,10 @@ use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 use zookeeper_recipes::mode::{self, Mode};
-use zookeeper_recipes::{Acquired, Busy, Client, InterProcessReadWriteLock, LockGuard, OrBusy, ReleaseError};
+use zookeeper_recipes::{
+    Acquisition::{Acquired, Busy},
+    Client, InterProcessReadWriteLock, LockGuard, OrBusy, ReleaseError,
+};
 
 use crate::common::worker::{Commands, close, send};
 use crate::common::{Error, chain, monotonic};

@@ -99,7 +99,7 @@ async fn lead(client: &Client, assignment: &Assignment, store: &Mutex<Store>) ->
             selector.lead(|term| work(term, config, store, || selector.has_leadership())).await?
         }
         Recipe::Latch => {
-            let latch = LeaderLatch::builder(client, path).id(id).start()?;
+            let latch = LeaderLatch::builder(client, path).id(id).build()?;
             let done = loop {
                 let leadership = latch.leadership().await?;
                 let work = work(leadership.fencing_token(), config, store, || leadership.is_held());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zookeeper_recipes::{Client, OnceError, OnceOutcome, OnceRun, once};
+use zookeeper_recipes::{Client, OnceError, OnceJob, OnceOutcome, OnceRun};
 
 use crate::common::crew::{self, Worker};
 use crate::common::tree::Tree;
@@ -83,9 +83,9 @@ impl Node {
         let Assignment { root, config, .. } = &self.assignment;
         let job = format!("{root}/job");
         for attempt in 0..ATTEMPTS {
-            let today = once(&self.client, &job, format!("day-{day:04}")).wait(config.wait);
+            let today = OnceJob::new(&self.client, &job, format!("day-{day:04}")).wait(config.wait);
             match today.run(|run| self.do_alone(run, day, attempt)).await {
-                Ok(OnceOutcome::Ran(()) | OnceOutcome::AlreadyRun(_)) => return Ok(()),
+                Ok(OnceOutcome::Ran(()) | OnceOutcome::AlreadyRun { .. }) => return Ok(()),
                 // The lock was lost, or no server has said what became of the record: the record tells.
                 Err(OnceError::Lost(_) | OnceError::NotRecorded { .. } | OnceError::Unknown { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -100,16 +100,14 @@ impl Node {
         let is_first = self.names_of(STARTED, day).await?.is_empty();
         self.start(day, attempt).await?;
         let path = balance(root);
-        let balance = run.get_data(&path).await?.ok_or("there is no balance")?;
-        let paid = String::from_utf8(balance.data)?.parse::<u32>()? + 1;
+        let (balance, version) = run.get_data(&path).await?.ok_or("there is no balance")?;
+        let paid = String::from_utf8(balance)?.parse::<u32>()? + 1;
         if config.kill_one && day == KILLED_ON && is_first {
             crew::stop_to_be_killed()?;
         }
         tokio::time::sleep(config.work).await;
         let entry = format!("{root}/{RECORDED}/{}{node}", day_prefix(day));
-        run.record_with(move |writes| {
-            writes.set_data(&path, paid.to_string(), balance.version).create(&entry, "")
-        });
+        run.record_with(move |writes| writes.set_data(&path, paid.to_string(), version).create(&entry, ""));
         Ok(())
     }
 

@@ -9,8 +9,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::{
-    AcquireError, Acquired, Acquisition, AnyGuard, Busy, Client, ErrorKind, LockState, OrBusy, ReleaseError,
-    Token,
+    AcquireError,
+    Acquisition::{self, Acquired, Busy},
+    AnyGuard, Client, ErrorKind, LockState, OrBusy, ReleaseError, Token,
 };
 
 use crate::common::worker::{Commands, close, send};

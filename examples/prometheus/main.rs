@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use tokio::net::TcpListener;
-use zookeeper_recipes::{Acquired, Client, InterProcessMutex, OrBusy};
+use zookeeper_recipes::{Acquisition::Acquired, Client, InterProcessMutex, OrBusy};
 use zookeeper_test_server::Server;
 
 /// Any failure; it ends the program with exit code 1.

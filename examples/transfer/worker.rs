@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use zookeeper_recipes::{
-    AcquireError, Acquired, Busy, Client, InterProcessMultiLock, InterProcessMutex, LockGuard,
-    MultiLockGuard, OrBusy, ReleaseError,
+    AcquireError,
+    Acquisition::{Acquired, Busy},
+    Client, InterProcessMultiLock, InterProcessMutex, LockGuard, MultiLockGuard, OrBusy, ReleaseError,
 };
 
 use crate::common::crew::{self, Worker};

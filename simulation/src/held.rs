@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use zookeeper_recipes::{
-    AnyGuard, FencingToken, LeaderSelector, Leadership, LockState, Lost, MultiLockGuard, NodeData, ReadGuard,
+    AnyGuard, FencingToken, LeaderSelector, Leadership, LockState, Lost, MultiLockGuard, ReadGuard,
     ReleaseError, SemaphorePermit, Token, Transaction, TransactionError, WriteGuard,
 };
 
@@ -79,7 +79,7 @@ impl Held {
         })
     }
 
-    pub async fn get_data(&self, path: &str) -> Option<Result<Option<NodeData>, TransactionError>> {
+    pub async fn get_data(&self, path: &str) -> Option<Result<Option<(Vec<u8>, i32)>, TransactionError>> {
         Some(each!(self, guard => guard.get_data(path).await, other => match other {
             Held::Term(term) => term.get_data(path).await,
             _ => return None,

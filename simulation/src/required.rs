@@ -126,12 +126,13 @@ pub const VARIANTS: &[Variants] = &[
                 "SessionNotClosed",
                 Never("only close and drain return it, which worlds ask when all is healed"),
             ),
+            ("StillHeld", Never("only drain returns it")),
         ],
         kinds: &[],
     },
     Variants {
         word: "not upgraded",
-        name: "ConversionFailure",
+        name: "ConversionError<G>",
         source: include_str!("../../src/error/convert.rs"),
         rows: &[
             ("WouldDeadlock", Never("worlds upgrade by `try_upgrade`, which does not wait")),
@@ -361,9 +362,15 @@ pub const VARIANTS: &[Variants] = &[
     },
     Variants {
         word: "not drained",
-        name: "DrainError",
-        source: include_str!("../../src/error/drain.rs"),
-        rows: &[("StillHeld", Rare), ("NotClosed", Rare)],
+        name: "ReleaseError",
+        source: include_str!("../../src/error/release.rs"),
+        rows: &[
+            ("Lost", Never("a drain releases nothing")),
+            ("Refused", Never("a drain releases nothing")),
+            ("TimedOut", Free("`flush` returns it, which is a row by itself")),
+            ("SessionNotClosed", Rare),
+            ("StillHeld", Rare),
+        ],
         kinds: &[],
     },
     Variants {

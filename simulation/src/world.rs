@@ -10,7 +10,7 @@ use simnet::host::Host;
 use simnet::net::Link;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use zookeeper_recipes::{Client, FenceGate, LockState, Lost, LostReason, NodeVersion};
+use zookeeper_recipes::{Client, FenceGate, LockState, Lost, LostReason};
 use zookeeper_test_server::{LogEntry, LogKind, Op, Server, ServerError};
 
 use crate::check::broken::Broken;
@@ -532,13 +532,13 @@ impl World {
         let Some(begun) = grant.held.transaction() else { return };
         let version = match rng.range(0, 3) {
             // By the version that was read, which others may have passed if they share.
-            0 => self.read(grant).await.unwrap_or_default(),
-            _ => NodeVersion::Any,
+            0 => self.read(grant).await,
+            _ => None,
         };
         let written = match rng.range(0, 3) {
             0 => begun.set_data(&node, text, version),
             1 => begun.check(&node, version).create(&scratch, "").set_data(&node, text, version),
-            _ => begun.create(&scratch, "").set_data(&node, text, version).delete(&scratch, NodeVersion::Any),
+            _ => begun.create(&scratch, "").set_data(&node, text, version).delete(&scratch, None),
         };
         let written = written.commit().await;
         match &written {
@@ -556,18 +556,18 @@ impl World {
     }
 
     /// Reads by the guard of a holder. Returns the version.
-    pub async fn read(&self, grant: &Arc<Grant>) -> Option<NodeVersion> {
+    pub async fn read(&self, grant: &Arc<Grant>) -> Option<i32> {
         let part = grant.parts.first()?;
         let floor = lock(&self.places[part.place]).reads.begin();
         match grant.held.get_data(&data(part.place)).await? {
             Ok(stored) => {
                 self.sometimes("read".to_owned());
-                let stored = stored?;
-                let number = String::from_utf8_lossy(&stored.data).parse().unwrap_or(0);
+                let (stored, version) = stored?;
+                let number = String::from_utf8_lossy(&stored).parse().unwrap_or(0);
                 let counts = grant.is_held() && !matches!(part.share, Share::Permits(_));
                 let outcome = reads::read(grant.who, floor, part.number, number);
                 self.check(if counts { outcome } else { Ok(()) });
-                Some(stored.version)
+                Some(version)
             }
             Err(error) => {
                 self.sometimes(format!("not read {}", variant(&error)));

@@ -1,48 +1,46 @@
-//! One attempt to get a lock, from its start to its end.
+//! One attempt to get a lock, or permits of a semaphore, from its start to its end.
 //!
 //! An attempt is a task on the session's runtime, so that it outlives its caller
 //! (docs/protocol.md#attempt-outlives-caller). It waits for a slot, then contends in one session after the
-//! other until the caller has its result. [`Acquiring`], which is pure, decides what to do next; the requests
-//! are in [`requests`].
+//! other until the caller has its result. [`Acquiring`](crate::protocol::acquire::Acquiring), which is pure,
+//! decides what to do next; the requests are in [`requests`]. To get permits it goes on at the head of the queue,
+//! in [`permits`].
 //!
-//! Where to look: the main loop is [`Attempt::follow`]; a lock is granted in [`Attempt::grant`]; everything
-//! that ends an attempt, or its part in a session, ends in [`Attempt::leave`], which leaves the orphans to
+//! Where to look: the main loop is [`InSession::follow`]; a lock is granted in [`InSession::grant`]; everything
+//! that ends an attempt, or its part in a session, ends in [`InSession::leave`], which leaves the orphans to
 //! cleanup.
 
+use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
-use crate::engine::look::{
-    InTheWay, Subject, error_of, in_the_way, look_before_try, orphaned, refused_in, unusable_directory,
-};
+use crate::engine::in_session::{Attempt, End, InSession, Reply, wait};
+use crate::engine::look::{InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in};
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, PathLock};
-use crate::engine::pending::Pending;
-use crate::engine::progress::ProgressSender;
-use crate::engine::requests::{self, UnderWay};
+use crate::engine::patience::Patience;
+use crate::engine::pending::{Caller, Pending};
+use crate::engine::permits;
+use crate::engine::progress::{ProgressReceiver, ProgressSender};
+use crate::engine::requests;
 use crate::engine::seat::Seat;
-use crate::engine::slots::NodeSlot;
-use crate::engine::stop::{Stop, Stopped};
-use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
+use crate::engine::slots::{NodeSlot, Slots};
+use crate::engine::stop::Stop;
+use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
-    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans, OwnNode,
-    OwnPredecessor, PauseReason,
+    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, IfBusy, Orphans, OwnNode, PauseReason,
 };
-use crate::protocol::failure::{FailureKind, Refusal};
+use crate::protocol::failure::FailureKind;
 use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, WaitsFor};
 use crate::protocol::local_queue::Notice;
-use crate::protocol::moment::Moment;
-use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
-use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
-use crate::session::log;
-use crate::session::note::How;
 use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 
@@ -50,101 +48,56 @@ use crate::session::window::Slot;
 /// attention.
 pub(super) const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
 
+/// How often a try that cannot have a node yet looks whether others are in its way.
+const TRY_LOOKS_AFTER: Duration = Duration::from_millis(50);
+/// The longest pause between two of these looks; each is twice as long as the one before.
+const TRY_LOOKS_EACH: Duration = Duration::from_secs(1);
+
 /// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans up.
 ///
 /// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular runtime.
-pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Pending {
-    start_as(path_lock, ask, path_lock.client().cleanup().number())
+pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> (Pending<Hold>, ProgressReceiver) {
+    start_as(path_lock, ask, path_lock.client().cleanup().numbers(1), Reply::Lock)
 }
 
-/// The same with this number.
-pub(super) fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64) -> Pending {
-    let (reply, granted) = oneshot::channel();
-    let (cancel, cancelled) = oneshot::channel();
+/// Tries to acquire this many permits of a semaphore, once. Dropping the future cancels the attempt, which then
+/// cleans up.
+pub(crate) async fn acquire_permits(
+    path_lock: Arc<PathLock>,
+    wanted: u32,
+    ask: Ask,
+) -> Result<Vec<Hold>, TryLockError> {
+    if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
+        return Err(closed.into());
+    }
+    if wanted == 0 {
+        return Err(AcquireError::ZeroPermits { path: path_lock.path().user().to_owned() }.into());
+    }
+    let numbers = path_lock.client().cleanup().numbers(wanted);
+    start_as(&path_lock, ask, numbers, Reply::Permits).0.result().await
+}
+
+/// Starts an attempt with these numbers.
+fn start_as<T>(
+    path_lock: &Arc<PathLock>,
+    ask: Ask,
+    numbers: Range<u64>,
+    reply_to: fn(oneshot::Sender<Result<T, TryLockError>>) -> Reply,
+) -> (Pending<T>, ProgressReceiver) {
+    let (client, path) = (path_lock.client(), path_lock.path());
+    let (pending, Caller { reply, cancelled }) = Pending::new(client, path, numbers.start);
     let (progress, seen) = ProgressSender::new();
     let attempt = Attempt {
         path_lock: Arc::clone(path_lock),
         ask,
-        number,
+        numbers,
         started: Instant::now(),
         progress,
-        reply: Some(reply),
+        reply: Some(reply_to(reply)),
         slot: None,
     };
-    path_lock.client().spawn(attempt.run(cancelled));
-    Pending::new(Arc::clone(path_lock), granted, seen, cancel, number)
-}
-
-/// Returns the state machine of an attempt in one session, and its first step.
-fn begin(seat: Seat<'_>, if_busy: IfBusy) -> (Acquiring, AcquireStep) {
-    let waits =
-        if seat.path_lock.waits_in_memory() { OwnPredecessor::InMemory } else { OwnPredecessor::Watched };
-    Acquiring::new(seat.path_lock.naming(), seat.kind, if_busy, waits)
-}
-
-/// One attempt to get a lock.
-struct Attempt {
-    path_lock: Arc<PathLock>,
-    ask: Ask,
-    /// Its position in the order of arrival; also identifies what it leaves to cleanup; see
-    /// [`Tickets`](crate::session::tickets::Tickets).
-    number: u64,
-    started: Instant,
-    progress: ProgressSender,
-    /// `None` once the caller has its result, or has left.
-    reply: Option<oneshot::Sender<Result<Hold, TryLockError>>>,
-    /// `None` until it has one, and from its end on.
-    slot: Option<NodeSlot>,
-}
-
-/// An attempt's part in one session. If it is dropped before it was left, as by a panic, its nodes are left to
-/// cleanup.
-struct InSession<'a> {
-    seat: Seat<'a>,
-    /// What its orphans keep.
-    permit: Option<Arc<OwnedSemaphorePermit>>,
-    stop: &'a mut Stop,
-    acquiring: Acquiring,
-    /// A create that was sent and is not answered yet, and its id. It is awaited to its end; any other request
-    /// may be dropped.
-    create: Option<(String, UnderWay<'a>)>,
-    /// The nodes that are left when the state machine has finished: that of a grant until it is a hold's.
-    left: Orphans,
-    /// Changes when the deletion of a node is refused.
-    refusals: watch::Receiver<u64>,
-    /// The node of the last request, for the error if it is refused.
-    subject: Subject,
-    /// Whether it has waited for another contender, which is told once.
-    queued: bool,
-    /// When the look was sent by which it may be granted.
-    looked_at: Moment,
-    /// Whether it has looked again after a doubt, since it has waited for another.
-    looked_again: bool,
-    /// By what it is granted, if the last event was the last before the grant.
-    how: How,
-    /// When the current series of failures began: the retry policy does not count the time in the queue.
-    failing_since: Instant,
-    /// `None` but for a try behind nodes that may only be kept. On the heap, for the sake of all others.
-    kept: Option<Box<Kept>>,
-}
-
-/// Nodes ahead of a try that may only be kept, and until when it waits for them, counted from when it is behind
-/// them: not while the servers are asked.
-struct Kept {
-    ahead: Ahead,
-    until: Option<Instant>,
-}
-
-/// How an attempt, or its part in one session, ended. It travels as the `Err` of a step, even if it is a
-/// grant, since only a step that goes on has an event.
-enum End {
-    Granted(Hold),
-    Denied(TryLockError),
-    OutOfTime,
-    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
-    CallerGone(Option<Ticket>),
-    /// To be tried again: in this session, or in the next one if this has ended.
-    Again,
+    client.spawn(attempt.run(cancelled));
+    (pending, seen)
 }
 
 impl Attempt {
@@ -168,57 +121,64 @@ impl Attempt {
     /// Waits for a slot, in order of arrival. A newcomer to a fair lock, whose order is that of the nodes, is
     /// refused instead (docs/protocol.md#bounded-nodes).
     async fn take_slot(&mut self, stop: &mut Stop) -> Result<(), End> {
+        let exceeds = permits::exceed_a_request(&self.path_lock, self.wanted());
+        // A try looks by itself, and one permit is no more than any limit.
+        if exceeds || self.wanted() > 1 && self.if_busy() == IfBusy::Wait {
+            let too_many = permits::too_many(Arc::clone(&self.path_lock), self.wanted());
+            stop.refuse_by(Some(Box::pin(too_many)));
+        }
+        if exceeds {
+            self.progress.set_waits_for(WaitsFor::Leases);
+            return Err(stop.wait().await.into());
+        }
         let slots = Arc::clone(self.path_lock.slots());
         self.slot = slots.try_take();
         if self.slot.is_some() {
             return Ok(());
         }
-        if self.path_lock.refuses_waiters() && self.ask.admission == Admission::First {
+        if self.path_lock.is_fair() && self.ask.admission == Admission::First {
             let (path, max) = (self.path_lock.path().user().to_owned(), slots.max());
             return Err(AcquireError::TooManyWaiters { path, max }.into());
         }
-        self.see_others();
-        self.progress.set_waits_for(WaitsFor::Slot);
-        observe::queued(self.ask.call, None, || Some(slots.live()));
+        self.progress.waits_for_slot(Some((Arc::clone(&slots), self.ask.kind)));
+        observe::queued(self.ask.call, None, || self.progress.ahead().map(|ahead| ahead.count));
         let slot = async {
-            if self.if_busy() == IfBusy::Fail {
+            match self.if_busy() {
+                IfBusy::Wait => slots.take().await.ok_or_else(|| self.path_lock.ended().into()),
                 // On the heap, because many attempts may be waiting for a slot.
-                Box::pin(self.look_without_slot()).await?;
+                IfBusy::Fail => Box::pin(self.try_take_slot(&slots)).await,
             }
-            slots.take().await.ok_or_else(|| End::from(self.path_lock.ended()))
         };
         let slot = tokio::select! {
             biased;
             slot = slot => slot?,
-            end = stop.wait() => {
-                self.see_others();
-                return Err(end.into());
-            }
+            end = stop.wait() => return Err(end.into()),
         };
+        self.progress.waits_for_slot(None);
         self.slot = Some(slot);
         Ok(())
     }
 
-    /// Checks whether a try, which waits only for the servers, has live contenders in its way.
-    async fn look_without_slot(&self) -> Result<(), End> {
+    /// Waits for a slot as long as no live contender is in the way of a try, which waits only for the servers; of one
+    /// for permits, as long as [in the queue](permits::TRY_QUEUES_FOR).
+    async fn try_take_slot(&self, slots: &Arc<Slots>) -> Result<NodeSlot, End> {
         let (path_lock, kind) = (&self.path_lock, self.ask.kind);
-        let session = path_lock.client().session().await;
-        let session = session.map_err(|none| End::from(path_lock.failed(none)))?;
-        match look_before_try(path_lock, &session, kind).await.ahead() {
-            Some(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
-            None => Ok(()),
-        }
-    }
-
-    /// Notes the live attempts of this client that have slots, if there are any, as ahead.
-    fn see_others(&self) {
-        let count = self.path_lock.slots().live();
-        // Readers are in a reader's way only while they wait themselves: for long they do not wait for servers that
-        // answer.
-        let session = self.path_lock.client().live();
-        let in_the_way = self.ask.kind == Kind::Exclusive || session.is_some_and(|live| live.is_healthy());
-        if count > 0 && in_the_way {
-            self.progress.set_ahead(Some(Ahead { count, first: None }));
+        let queues_for = path_lock.options().semaphore.as_ref().map(|_| permits::TRY_QUEUES_FOR);
+        let mut patience = Patience::new(queues_for.unwrap_or_default(), true);
+        let (mut slot, mut pause) = (pin!(slots.take()), TRY_LOOKS_AFTER);
+        loop {
+            let session = path_lock.client().session().await;
+            let session = session.map_err(|none| End::from(path_lock.failed(none)))?;
+            let ahead = look_before_try(path_lock, &session, kind).await.ahead();
+            let is_over = patience.is_over(ahead.as_ref()) || queues_for.is_none();
+            if let Some(ahead) = ahead.filter(|_| is_over) {
+                return Err(End::Denied(path_lock.would_block(kind, ahead)));
+            }
+            // The slots are those of orphans, or of attempts that may contend by the next look.
+            if let Ok(slot) = tokio::time::timeout(pause, &mut slot).await {
+                return slot.ok_or_else(|| path_lock.ended().into());
+            }
+            pause = (pause * 2).min(TRY_LOOKS_EACH);
         }
     }
 
@@ -226,15 +186,16 @@ impl Attempt {
     /// session ends starts again in the next one (docs/protocol.md#session-end).
     async fn contend(&mut self, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
-        let _arrived = Arrived { path_lock: &path_lock, number: self.number };
+        let (number, kind) = (self.number(), self.ask.kind);
+        let _arrived = Arrived { path_lock: &path_lock, number };
         if self.ask.admission == Admission::Again {
             // The attempt that it goes on for was ahead of those that arrived later, and stays that in the next
             // session, whichever of them hears of it first.
-            path_lock.queue().with(|queue| queue.claim_turn(self.number));
+            path_lock.queue().with(|queue| queue.claim_turn(number));
         }
         while self.reply.is_some() {
             // The contenders that were ahead in an earlier session may be gone.
-            self.progress.set_ahead(None);
+            self.saw_ahead(None);
             self.progress.set_waits_for(WaitsFor::Session);
             let session = tokio::select! {
                 biased;
@@ -249,65 +210,39 @@ impl Attempt {
                 Err(end) => return drop(self.tell(end)),
             };
             self.progress.set_node(None);
-            let seat =
-                Seat { path_lock: &path_lock, session: &session, number: self.number, kind: self.ask.kind };
-            self.contend_in(seat, stop).await;
+            let _counted = session.running.begin();
+            let seat = Seat { path_lock: &path_lock, session: &session, number, kind };
+            let (mut here, step) = InSession::begin(self, seat, stop);
+            let end = match here.look_first().await {
+                Ok(()) => here.follow(step).await,
+                Err(end) => end,
+            };
+            here.leave(end).await;
         }
     }
+}
 
-    /// Contends in one session, and leaves it.
-    async fn contend_in(&mut self, seat: Seat<'_>, stop: &mut Stop) {
-        let _counted = seat.session.begin_work();
-        let (acquiring, mut step) = begin(seat, self.if_busy());
-        let mut here = InSession {
-            seat,
-            permit: self.slot.as_ref().map(NodeSlot::permit),
-            stop,
-            acquiring,
-            create: None,
-            left: Orphans::default(),
-            refusals: seat.session.refusals(),
-            subject: Subject::Directory,
-            queued: false,
-            looked_at: clock::now(),
-            looked_again: false,
-            how: How::default(),
-            failing_since: Instant::now(),
-            kept: None,
-        };
-        let end = match self.look_first(&mut here).await {
-            Ok(kept) => {
-                if let Some(ahead) = kept {
-                    // Its node is the sign that makes their owners give them up, which it waits for shortly
-                    // (docs/protocol.md#kept-node).
-                    (here.acquiring, step) = begin(here.seat, IfBusy::Wait);
-                    here.kept = Some(Box::new(Kept { ahead, until: None }));
-                }
-                self.follow(&mut here, step).await
-            }
-            Err(end) => {
-                here.finished(step);
-                end
-            }
-        };
-        self.leave(end, here).await;
-    }
-
+impl InSession<'_> {
     /// Carries out the steps of the state machine and returns their results to it, until the attempt ends in
     /// this session.
-    async fn follow(&self, here: &mut InSession<'_>, mut step: AcquireStep) -> End {
+    async fn follow(&mut self, mut step: AcquireStep) -> End {
+        let Seat { path_lock, session, .. } = self.seat;
         loop {
             let event = match step {
-                AcquireStep::Do(request) => self.request(here, &request).await,
-                AcquireStep::Pause { failures, why } => self.pause(here, failures, why).await,
+                AcquireStep::Do(request) => self.request(&request).await,
+                AcquireStep::Pause { failures, why } => self.pause_for(failures, why).await,
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
-                    here.leave_to_cleanup(also);
-                    here.left.names.push(name.clone());
-                    self.grant(here, &name, czxid).await
+                    self.leave_to_cleanup(also);
+                    self.left.names.push(name.clone());
+                    self.grant(&name, czxid).await
                 }
                 AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans }) => {
-                    here.left = orphans;
-                    Err(self.not_granted(here, &why))
+                    if let Some(list) = self.acquiring.take_list() {
+                        let own = orphans.names.last().map(String::as_str);
+                        self.attempt.saw_ahead(live_ahead(self.seat, &list, own));
+                    }
+                    self.left = orphans;
+                    Err(self.not_granted(path_lock.path(), why))
                 }
             };
             let event = match event {
@@ -315,157 +250,146 @@ impl Attempt {
                 Err(end) => return end,
             };
             if matches!(event, AcquireEvent::HandedOver) {
-                here.looked_at = clock::now();
+                self.looked_at = clock::now();
             }
-            let Seat { path_lock, session, .. } = here.seat;
             let waitable = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
-            here.how = observe::how(&event, here.queued);
-            step = here.acquiring.on(event, &waitable);
-            let orphans = here.acquiring.take_orphans();
-            here.leave_to_cleanup(orphans);
+            self.how = observe::how(&event, self.queued);
+            step = self.acquiring.on(event, &waitable);
+            let orphans = self.acquiring.take_orphans();
+            self.leave_to_cleanup(orphans);
         }
     }
 
     /// Leaves the session, which is the only way out of it: tells the caller the result, if there is one, and
     /// leaves the orphans to cleanup.
-    async fn leave(&mut self, end: End, mut here: InSession<'_>) {
-        if let End::Granted(mut hold) = end {
-            let seat = here.seat;
-            drop(here);
-            // If the session has ended, the hold is lost: its drop cleans up, and the caller goes on waiting.
-            if seat.session.end_reason().is_none() {
+    async fn leave(mut self, end: End) {
+        if let End::Granted(holds) = end {
+            self.leave_all();
+            // If the session has ended, the holds are lost: their drop cleans up, and the caller goes on waiting.
+            if self.seat.session.end_reason().is_none() {
                 // This comes first: the caller may ask for another lock at once.
-                let slot = self.slot.take();
-                if seat.path_lock.counts_holder() {
-                    hold.keep(slot);
-                }
-                drop(self.tell(End::Granted(hold)));
+                self.attempt.slot = None;
+                drop(self.attempt.tell(End::Granted(holds)));
             }
             return;
         }
         if !matches!(end, End::Again) {
             // From here on cleanup has the slot.
-            self.slot = None;
+            self.attempt.slot = None;
         }
-        let Some((_, create)) = &mut here.create else {
+        let Some((_, create)) = &mut self.create else {
             // Before the answer: the caller's next try must not find its own node in the way.
-            drop(here);
-            return drop(self.tell(end));
+            self.leave_all();
+            return drop(self.attempt.tell(end));
         };
         // The answer does not wait for the outcome of a create.
-        let ticket = self.tell(end);
+        let ticket = self.attempt.tell(end);
         let created = create.await;
-        here.create = None;
-        let step = here.acquiring.on(created, &|_| false);
-        here.finished(step);
-        drop(here);
+        self.create = None;
+        let step = self.acquiring.on(created, &|_| false);
+        self.left.extend(step.into_orphans());
+        self.leave_all();
         drop(ticket);
     }
 
-    /// Tells the caller the result, if the attempt has ended. [`Client::flush`](crate::Client::flush) waits
-    /// until the returned ticket is dropped; it exists before the caller is told, so that a flush called
-    /// after that counts it.
-    fn tell(&mut self, end: End) -> Option<Ticket> {
-        let ticket = || Some(self.path_lock.client().cleanup().ticket(self.number));
-        let (ticket, answer) = match end {
-            End::Again => return None,
-            End::CallerGone(ticket) => {
-                self.reply = None;
-                return ticket;
-            }
-            End::Granted(hold) => (None, Ok(hold)),
-            End::Denied(error) => (ticket(), Err(error)),
-            End::OutOfTime => (ticket(), Err(self.out_of_time())),
-        };
-        if let Some(reply) = self.reply.take() {
-            // If the caller has left, a hold comes back here, and its drop releases the lock.
-            drop(reply.send(answer));
-        }
-        ticket
-    }
-
     /// Checks, before a node is created, whether this client has a refused orphan there, and, for a try,
-    /// whether the lock is free. Returns the nodes ahead that may only be kept.
-    async fn look_first(&self, here: &mut InSession<'_>) -> Result<Option<Ahead>, End> {
-        let Seat { path_lock, session, kind, .. } = here.seat;
+    /// whether the lock is free.
+    async fn look_first(&mut self) -> Result<(), End> {
+        let Seat { path_lock, session, kind, .. } = self.seat;
         // Checked after this attempt has been counted. A session ends first and waits for the counted
         // attempts then, so either this sees the end, or the end waits for this.
         if session.end_reason().is_some() {
             return Err(End::Again);
         }
-        self.progress.set_waits_for(WaitsFor::Deletion);
-        if let Some(error) = here.wait(orphaned(path_lock, session, kind, None)).await? {
+        self.attempt.progress.set_waits_for(WaitsFor::Deletion);
+        if let Some(error) = self.wait(orphaned(path_lock, session, kind, None)).await? {
             return Err(error.into());
         }
-        if self.if_busy() == IfBusy::Wait {
-            return Ok(None);
+        if self.attempt.if_busy() == IfBusy::Wait {
+            return Ok(());
         }
-        self.progress.set_waits_for(WaitsFor::List);
-        match here.wait(Box::pin(look_before_try(path_lock, session, kind))).await? {
-            InTheWay::Nothing => Ok(None),
-            InTheWay::Kept(ahead) => Ok(Some(ahead)),
+        if let Some(semaphore) = &path_lock.options().semaphore {
+            Box::pin(self.look_for_permits(semaphore)).await?;
+            self.be_patient(Patience::new(permits::TRY_QUEUES_FOR, true));
+            return Ok(());
+        }
+        self.attempt.progress.set_waits_for(WaitsFor::List);
+        match self.wait(Box::pin(look_before_try(path_lock, session, kind))).await? {
+            InTheWay::Nothing => Ok(()),
+            InTheWay::Kept(_) => {
+                // Its node is the sign that makes their owners give them up, which it waits for shortly
+                // (docs/protocol.md#kept-node).
+                self.be_patient(Patience::new(GIVEN_UP_WITHIN, false));
+                Ok(())
+            }
             InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
             InTheWay::Leaving(path) => {
-                self.progress.set_waits_for(WaitsFor::Deletion);
-                here.wait(session.until_gone(&path)).await?;
+                self.attempt.progress.set_waits_for(WaitsFor::Deletion);
+                self.wait(session.nodes.until_gone(&path)).await?;
                 Err(End::Again)
             }
         }
     }
 
+    /// Has a try wait for a moment.
+    fn be_patient(&mut self, patience: Patience) {
+        self.patience = Some(patience);
+        self.acquiring.wait_if_busy();
+    }
+
     /// Carries out one request, or one wait for another contender.
-    async fn request(&self, here: &mut InSession<'_>, request: &AcquireRequest) -> Result<AcquireEvent, End> {
-        let seat = here.seat;
-        let own = here.acquiring.queued_as().map(str::to_owned);
+    async fn request(&mut self, request: &AcquireRequest) -> Result<AcquireEvent, End> {
+        let seat = self.seat;
+        let own = self.acquiring.queued_as().map(str::to_owned);
         let own = own.as_deref();
         // Each future on the heap, so that a waiting attempt, of which there may be thousands, is small.
         match request {
             AcquireRequest::Create => {
-                self.progress.set_waits_for(WaitsFor::Create);
-                here.subject = Subject::Directory;
-                let slot = here.wait(until_create(seat, self.if_busy())).await?;
-                here.looked_at = clock::now();
+                self.attempt.progress.set_waits_for(WaitsFor::Create);
+                self.subject = Subject::Directory;
+                let slot = self.wait(until_create(seat, self.attempt.if_busy())).await?;
+                self.looked_at = clock::now();
                 let id = requests::new_id(seat.path_lock.naming());
                 let create = requests::create(seat, slot, id.clone());
-                let (_, create) = here.create.insert((id, create));
-                let created = wait(seat, create, here.stop).await?;
-                here.create = None;
+                let (_, create) = self.create.insert((id, create));
+                let created = wait(seat, create, self.stop).await?;
+                self.create = None;
                 Ok(created)
             }
             AcquireRequest::MakeParents => {
-                self.progress.set_waits_for(WaitsFor::Parents);
-                here.subject = Subject::Parent;
-                here.wait(Box::pin(requests::make_parents(seat))).await
+                self.attempt.progress.set_waits_for(WaitsFor::Parents);
+                self.subject = Subject::Parent;
+                self.wait(Box::pin(requests::make_parents(seat))).await
             }
             AcquireRequest::List => {
-                if let Some(list) = here.acquiring.take_list() {
+                if let Some(list) = self.acquiring.take_list() {
                     // Known also while this further look is not answered.
-                    self.progress.set_ahead(live_ahead(seat, &list, own));
+                    self.attempt.saw_ahead(live_ahead(seat, &list, own));
                 }
-                self.progress.set_waits_for(WaitsFor::List);
-                self.progress.set_node(own);
-                here.subject = Subject::Directory;
-                here.looked_at = clock::now();
-                here.wait(Box::pin(requests::list_own(seat, own))).await
+                self.attempt.progress.set_waits_for(WaitsFor::List);
+                self.attempt.progress.set_node(own);
+                self.subject = Subject::Directory;
+                self.looked_at = clock::now();
+                self.wait(Box::pin(requests::list_own(seat, own))).await
             }
             AcquireRequest::Inspect { name } => {
-                self.progress.set_waits_for(WaitsFor::List);
-                self.progress.set_node(own);
-                here.subject = Subject::Directory;
-                here.wait(Box::pin(requests::inspect(seat, name))).await
+                self.attempt.progress.set_waits_for(WaitsFor::List);
+                self.attempt.progress.set_node(own);
+                self.subject = Subject::Directory;
+                self.wait(Box::pin(requests::inspect(seat, name))).await
             }
             AcquireRequest::Watch { predecessor } => {
-                here.subject = Subject::Node(predecessor.as_str().into());
-                let ahead = self.progress.ahead();
+                self.subject = Subject::Node(predecessor.as_str().into());
+                let ahead = self.attempt.progress.ahead();
                 let behind = Box::pin(requests::watch(seat, own, predecessor));
-                self.wait_behind(here, own, ahead, behind).await
+                self.wait_behind(own, ahead, behind).await
             }
             AcquireRequest::WaitFor { before } => {
-                here.subject = Subject::Directory;
+                self.subject = Subject::Directory;
                 let ahead =
                     |own| seat.path_lock.queue().with(|queue| queue.ahead(seat.session.number(), own));
                 let ahead = own.map(|own| Ahead { count: ahead(own), first: None });
-                self.wait_behind(here, own, ahead, Box::pin(requests::wait_for(seat, own, before))).await
+                self.wait_behind(own, ahead, Box::pin(requests::wait_for(seat, own, before))).await
             }
         }
     }
@@ -473,35 +397,37 @@ impl Attempt {
     /// Waits for another contender, which is watched at the servers or waited for in memory. `known` are the
     /// contenders ahead, unless there is a new list.
     async fn wait_behind(
-        &self,
-        here: &mut InSession<'_>,
+        &mut self,
         own: Option<&str>,
         known: Option<Ahead>,
         behind: impl Future<Output = AcquireEvent>,
     ) -> Result<AcquireEvent, End> {
-        let Seat { path_lock, session, kind, .. } = here.seat;
-        here.looked_again = false;
-        self.progress.set_waits_for(WaitsFor::Deletion);
-        match here.acquiring.take_list() {
+        let Seat { path_lock, session, kind, .. } = self.seat;
+        self.looked_again = false;
+        self.attempt.progress.set_waits_for(WaitsFor::Deletion);
+        match self.acquiring.take_list() {
             Some(list) => {
                 path_lock.first_seen().saw(&list);
-                let ahead = live_ahead(here.seat, &list, own);
+                let ahead = live_ahead(self.seat, &list, own);
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
                     path_lock.queue().with(|queue| queue.set_ahead(session.number(), own, ahead.count));
                 }
-                self.progress.set_ahead(ahead);
+                let is_over = |patience: &mut Patience| patience.is_over(ahead.as_ref());
+                if let (Some(ahead), true) = (&ahead, self.patience.as_mut().is_some_and(is_over)) {
+                    return Err(End::Denied(path_lock.would_block(kind, ahead.clone())));
+                }
+                self.attempt.saw_ahead(ahead);
                 let orphaned = orphaned(path_lock, session, kind, Some((&list, own)));
-                if let Some(error) = here.wait(orphaned).await? {
+                if let Some(error) = self.wait(orphaned).await? {
                     return Err(error.into());
                 }
             }
-            None => self.progress.set_ahead(known),
+            None => self.attempt.saw_ahead(known),
         }
-        self.progress.set_node(own);
-        if !std::mem::replace(&mut here.queued, true) {
-            observe::queued(self.ask.call, own, || self.progress.ahead().map(|ahead| ahead.count));
-        }
-        let refused = refused_in(path_lock.path(), session, &mut here.refusals);
+        self.attempt.progress.set_node(own);
+        self.queues(own);
+        let refused = refused_in(path_lock.path(), session, &mut self.refusals);
+        let attempt = &*self.attempt;
         let event = async {
             tokio::select! {
                 biased;
@@ -513,8 +439,7 @@ impl Attempt {
                     };
                     if gone {
                         // The list that follows shows which contenders are left.
-                        let left = self.progress.ahead().and_then(Ahead::without_one);
-                        self.progress.set_ahead(left);
+                        attempt.one_is_gone();
                     }
                     event
                 }
@@ -522,198 +447,60 @@ impl Attempt {
                 () = refused => AcquireEvent::Changed,
             }
         };
-        let event = wait(here.seat, event, here.stop);
-        let Some(Kept { ahead, until }) = here.kept.as_deref_mut() else { return event.await };
-        let until = *until.get_or_insert_with(|| Instant::now() + GIVEN_UP_WITHIN);
-        let waited = tokio::time::timeout_at(until.into(), event).await;
-        waited.unwrap_or_else(|_| Err(End::Denied(path_lock.would_block(kind, ahead.clone()))))
+        let event = wait(self.seat, event, self.stop);
+        let Some(look_at) = self.patience.as_ref().and_then(Patience::look_at) else { return event.await };
+        // The list that follows shows who is ahead by then.
+        tokio::time::timeout_at(look_at.into(), event).await.unwrap_or(Ok(AcquireEvent::Changed))
     }
 
-    /// Pauses before a repetition, as the retry policy says. The first repetition is sent at once, unless the
-    /// server was busy: it goes out on the next connection, which is waited for anyway.
-    async fn pause(
-        &self,
-        here: &mut InSession<'_>,
-        failures: u32,
-        why: PauseReason,
-    ) -> Result<AcquireEvent, End> {
-        self.progress.set_node(here.acquiring.queued_as());
+    /// Pauses before a repetition, as the retry policy says.
+    async fn pause_for(&mut self, failures: u32, why: PauseReason) -> Result<AcquireEvent, End> {
+        self.attempt.progress.set_node(self.acquiring.queued_as());
         if why == PauseReason::NodeDeleted {
             // The next node queues at the end, behind other contenders.
-            here.looked_again = false;
-            self.progress.set_ahead(None);
+            self.looked_again = false;
+            self.attempt.saw_ahead(None);
         }
-        if failures == 0 {
-            here.failing_since = Instant::now();
-        }
-        let pause = self.path_lock.client().retry().pause(failures, here.failing_since.elapsed());
-        let Some(pause) = pause else { return Ok(AcquireEvent::GiveUp) };
-        let pause = if failures == 0 && why != PauseReason::ServerBusy { Duration::ZERO } else { pause };
-        if !pause.is_zero() {
-            let (seat, session) = (here.seat, here.seat.session.number());
-            self.path_lock.queue().with(|queue| queue.step_aside(seat.number, session));
-        }
-        here.wait(tokio::time::sleep(pause)).await?;
-        Ok(AcquireEvent::Retry)
+        let again = self.pause(failures, why == PauseReason::ServerBusy).await?;
+        Ok(if again { AcquireEvent::Retry } else { AcquireEvent::GiveUp })
     }
 
-    /// Grants the lock by the node `name`, which is first in the queue. Returns `Outdated` if what shows
-    /// that is too old.
-    async fn grant(&self, here: &mut InSession<'_>, name: &str, czxid: i64) -> Result<AcquireEvent, End> {
-        let Seat { path_lock, session, number, kind } = here.seat;
-        self.progress.set_ahead(None);
-        self.progress.set_waits_for(WaitsFor::Renewal);
-        self.progress.set_node(Some(name));
+    /// Grants the lock by the node `name`, which is first in the queue; to get permits, goes on at its head. Returns
+    /// `Outdated` if what shows that is too old.
+    async fn grant(&mut self, name: &str, czxid: i64) -> Result<AcquireEvent, End> {
+        let Seat { path_lock, session, number, kind } = self.seat;
+        self.attempt.saw_ahead(None);
+        self.attempt.progress.set_waits_for(WaitsFor::Renewal);
+        self.attempt.progress.set_node(Some(name));
         // To be first in the queue is not enough: without a valid lease, the servers may be about to expire
         // the session and grant the lock to another contender (docs/protocol.md#suspended).
         let was_in_doubt = !session.lease().is_valid();
-        here.wait(session.lease().until_valid()).await?;
+        self.wait(session.lease().until_valid()).await?;
         // Not by a look from before a doubt: another hand may have deleted the node since. A further doubt, which on a
         // slow link each answer finds, ends this by the age of the look.
-        let is_old = clock::now().since(here.looked_at) > session.lease().heartbeat_interval() * 3;
-        if is_old || was_in_doubt && !here.looked_again {
-            here.looked_again = true;
-            here.left = Orphans::default();
+        let is_old = clock::now().since(self.looked_at) > session.lease().heartbeat_interval() * 3;
+        if is_old || was_in_doubt && !self.looked_again {
+            self.looked_again = true;
+            self.left = Orphans::default();
             return Ok(AcquireEvent::Outdated(OwnNode { name: name.to_owned(), czxid: Some(czxid) }));
         }
         path_lock.queue().with(|queue| queue.stop_waiting(session.number(), name));
-        requests::note_grant(here.seat, name, czxid, !here.queued);
-        let is_head = path_lock.options().semaphore.is_some();
+        requests::note_grant(self.seat, name, czxid, !self.queued);
+        if let Some(semaphore) = &path_lock.options().semaphore {
+            // On the heap, because many attempts may be queueing.
+            return Box::pin(self.take_permits(semaphore, name.to_owned(), czxid)).await;
+        }
+        let ask = self.attempt.ask;
         // From here on, so that a grant that its caller never takes is over too.
-        let lease_end = self.ask.lease.and_then(|lease| clock::now().end_of(lease));
-        let state = if is_head {
-            HoldState::head(name.into())
-        } else {
-            HoldState::new(name.into(), kind).with_lease_end(lease_end)
-        };
+        let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
+        let state = HoldState::new(name.into(), kind).with_lease_end(lease_end);
         let held = Held::new(session, path_lock.client().cleanup(), path_lock.path().clone(), number, state);
         // Registered before the caller is told, so that the end of the session from here on marks the hold as
         // lost.
-        here.left = Orphans::default();
+        self.left = Orphans::default();
         let (path_lock, session, token) = (Arc::clone(path_lock), Arc::clone(session), (czxid, 0));
-        Err(End::Granted(if is_head {
-            Hold::head(path_lock, session, held, token)
-        } else {
-            Hold::new(path_lock, session, held, token, self.ask.location).by(here.how)
-        }))
-    }
-
-    /// Returns how the attempt ends when the state machine has finished without a grant.
-    fn not_granted(&self, here: &mut InSession<'_>, why: &NoGrant) -> End {
-        let path = || self.path_lock.path().user().to_owned();
-        End::from(match why {
-            NoGrant::SessionGone => return End::Again,
-            NoGrant::WouldBlock => {
-                let own = here.left.names.last().map(String::as_str);
-                let list = here.acquiring.take_list();
-                return match list.and_then(|list| live_ahead(here.seat, &list, own)) {
-                    Some(ahead) => End::Denied(self.path_lock.would_block(self.ask.kind, ahead)),
-                    // Only nodes of this client that are being deleted are in the way.
-                    None => End::Again,
-                };
-            }
-            NoGrant::Unusable(unusable) => {
-                AcquireError::from(unusable_directory(&self.path_lock, unusable.clone()))
-            }
-            NoGrant::TooManyWatches => AcquireError::TooManyWatches { path: path() },
-            NoGrant::NodeDeleted { times } => AcquireError::NodeDeleted { path: path(), times: *times },
-            NoGrant::KeptFailing(failure) => self.path_lock.failed(failure.unanswered()),
-            NoGrant::Refused(failure) => match failure.kind {
-                // A sequential create with a fresh id: the sequence numbers are used up, since ZooKeeper does
-                // not go beyond the largest.
-                FailureKind::Refused(Refusal::NodeExists) => {
-                    self.path_lock.failed(RequestFailure::SequenceExhausted)
-                }
-                _ => {
-                    let subject = (self.path_lock.path(), std::mem::take(&mut here.subject));
-                    error_of(&self.path_lock, Purpose::Lock, subject, failure.refused()).into()
-                }
-            },
-        })
-    }
-
-    /// Returns the error at the deadline.
-    fn out_of_time(&self) -> TryLockError {
-        let (waiting, budget) = (self.progress.get().waiting, self.ask.budget);
-        let waited = budget.waited(self.started);
-        self.path_lock.out_of_time(self.path_lock.path(), waiting, self.ask.kind, budget, waited)
-    }
-
-    fn if_busy(&self) -> IfBusy {
-        self.ask.budget.if_busy()
-    }
-}
-
-impl InSession<'_> {
-    async fn wait<T>(&mut self, work: impl Future<Output = T>) -> Result<T, End> {
-        wait(self.seat, work, self.stop).await
-    }
-
-    /// Leaves orphans to cleanup, which keeps the slot until they are deleted.
-    fn leave_to_cleanup(&self, orphans: Orphans) {
-        let Seat { path_lock, session, number, kind } = self.seat;
-        let nodes = orphans.names.into_iter().map(Orphan::Node);
-        let unknown = orphans.ids.into_iter().map(|id| {
-            let beginning = path_lock.naming().prefix(&id, kind);
-            Orphan::UnknownCreate { id, beginning }
-        });
-        for orphan in nodes.chain(unknown) {
-            path_lock.client().cleanup().submit(Item {
-                session: Arc::clone(session),
-                directory: path_lock.path().clone(),
-                orphan,
-                number,
-                until_gone: self.permit.clone(),
-                done: None,
-            });
-        }
-    }
-
-    /// Takes over the nodes of a step that is not carried out.
-    fn finished(&mut self, step: AcquireStep) {
-        self.left.extend(step.into_orphans());
-    }
-}
-
-impl Drop for InSession<'_> {
-    fn drop(&mut self) {
-        let mut orphans = std::mem::take(&mut self.left);
-        orphans.extend(self.acquiring.leave_all());
-        // Whatever becomes of a create that is under way.
-        orphans.ids.extend(self.create.take().map(|(id, _)| id));
-        if orphans != Orphans::default() {
-            self.leave_to_cleanup(orphans);
-        }
-    }
-}
-
-impl From<AcquireError> for End {
-    fn from(error: AcquireError) -> Self {
-        Self::Denied(error.into())
-    }
-}
-
-impl From<Stopped> for End {
-    fn from(stopped: Stopped) -> Self {
-        match stopped {
-            Stopped::CallerGone(ticket) => Self::CallerGone(ticket),
-            Stopped::OutOfTime => Self::OutOfTime,
-        }
-    }
-}
-
-/// Waits for `work`, until the attempt has to stop or the session ends. A result that is ready has
-/// precedence.
-async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop) -> Result<T, End> {
-    tokio::select! {
-        biased;
-        result = work => Ok(result),
-        end = stop.wait() => Err(End::from(end)),
-        _ = seat.session.ended() => {
-            let path = seat.path_lock.path().user();
-            log::debug!(path, session = seat.session.number(), "again in the next session");
-            Err(End::Again)
-        }
+        let hold = Hold::new(path_lock, session, held, token, ask.location).by(self.how);
+        Err(End::Granted(vec![hold]))
     }
 }
 
@@ -737,7 +524,7 @@ async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> Slot {
         if if_busy == IfBusy::Wait {
             until_next(seat).await;
         }
-        let slot = seat.session.windows().creates.slot().await;
+        let slot = seat.session.windows.creates.slot().await;
         // Meanwhile an earlier one may have found the directory missing, and makes it: the turn is its again.
         let (wake, _) = oneshot::channel();
         if if_busy != IfBusy::Wait || may_create(seat, wake) {

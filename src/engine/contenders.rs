@@ -8,9 +8,9 @@ use thiserror::Error;
 use zookeeper_client as zk;
 
 use crate::contender::{Contender, ContenderKind, Participant};
+use crate::engine::first::{NodeRead, contender, kind_of};
 use crate::engine::limit;
 use crate::engine::look::{Subject, error_of, unseen, usable_queue};
-use crate::engine::node_contender::{contender, kind_of};
 use crate::engine::path_lock::PathLock;
 use crate::error::{Error, Purpose, RequestFailure};
 use crate::path::LockPath;
@@ -76,13 +76,13 @@ async fn read_all(
     directory: &LockPath,
     names: Vec<(String, ContenderKind)>,
 ) -> Result<Vec<Contender>, Error> {
+    let naming = path_lock.naming();
     let make =
-        |named: Named<'_>, node: Node<'_>, session| contender(path_lock, directory, named, node, session);
+        |named: Named<'_>, node: NodeRead<'_>, session| contender(naming, directory, named, node, session);
     read(path_lock, directory, names, usize::MAX, make).await
 }
 
 type Named<'a> = (&'a str, ContenderKind);
-type Node<'a> = (&'a [u8], &'a zk::Stat);
 
 /// Reads the nodes of contenders until `most` are found; missing nodes are left out. `make` gets each node, and
 /// the id of the session that has read it.
@@ -91,7 +91,7 @@ async fn read<T: Send + Sync>(
     directory: &LockPath,
     names: Vec<(String, ContenderKind)>,
     most: usize,
-    make: impl Fn(Named<'_>, Node<'_>, i64) -> T + Sync,
+    make: impl Fn(Named<'_>, NodeRead<'_>, i64) -> T + Sync,
 ) -> Result<Vec<T>, Error> {
     let (mut contenders, make) = (Vec::new(), &make);
     for some in names.chunks(READ_AT_ONCE.min(most)) {

@@ -15,9 +15,8 @@ use crate::engine::convert_requests::ConversionRequests;
 use crate::engine::hold::Hold;
 use crate::engine::look::unusable_directory;
 use crate::engine::observe;
-use crate::engine::path_lock::PathLock;
 use crate::engine::requests::new_id;
-use crate::error::{ConversionFailure, Lost, LostReason, Purpose};
+use crate::error::{ConversionError, Lost, LostReason, Purpose};
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertStep, Converted, NotConverted};
 use crate::protocol::node_name::Kind;
 use crate::session::cleanup::{Done, Item, Orphan};
@@ -26,7 +25,7 @@ use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::{Session, SessionGone};
 
 /// A hold after a conversion, or as it was with the reason.
-pub(crate) type ConversionOutcome = Result<Hold, (Hold, ConversionFailure)>;
+pub(crate) type ConversionOutcome = Result<Hold, ConversionError<Hold>>;
 
 /// Turns a held write lock into a read lock, without a gap; `None` if the client has ended.
 pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
@@ -42,13 +41,11 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
         // Readers of this client are inside by the same node.
         return Some(match hold.lost() {
             Some(reason) => lost(hold, reason),
-            None => Err((hold, ConversionFailure::Contended)),
+            None => Err(not_converted(hold, NotConverted::Contended)),
         });
     }
-    if let Some(readers) = hold.path_lock().readers() {
-        // Another node that no reader may be inside: its own watch would hear of the upgrade later.
-        readers.close_any();
-    }
+    // Another node that no reader may be inside: its own watch would hear of the upgrade later.
+    hold.path_lock().close_shared_node();
     start(hold, Kind::Exclusive).await.ok()
 }
 
@@ -56,7 +53,7 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
 /// is the caller's, which may take or drop it at any time, and is not waited for.
 fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     let (reply, outcome) = oneshot::channel();
-    let counted = hold.session().begin_work();
+    let counted = hold.session().running.begin();
     let client = Arc::clone(hold.path_lock().client());
     let ticket = client.cleanup().ticket(hold.held().number());
     client.spawn(async move {
@@ -124,7 +121,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
 
 /// Waits until something has happened to a node. Returns `false` if that cannot be known.
 async fn until_changed(session: &Session, path: String) -> bool {
-    let Some(_watching) = session.watch(&path, WatchUse::Queue) else { return false };
+    let Some(_watching) = session.watches.watch(&path, WatchUse::Queue) else { return false };
     let path = &path;
     let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
     match set {
@@ -163,10 +160,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
             if held.end_conversion(own, before) {
                 return match hold.lost() {
                     Some(reason) => lost(hold, reason),
-                    None => {
-                        let failure = failure_of(hold.path_lock(), why);
-                        Err((hold, failure))
-                    }
+                    None => Err(not_converted(hold, why)),
                 };
             }
             delete(&hold, vec![own.to_owned()]).await;
@@ -177,7 +171,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
             // The holder is notified before the rest is deleted, which may take long.
             held.conversion_lost(reason);
             if gone {
-                session.disown(&hold.path_lock().path().child(own));
+                session.nodes.disown(&hold.path_lock().path().child(own));
             }
             delete(&hold, nodes).await;
             reason
@@ -189,17 +183,22 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
     lost(hold, reason)
 }
 
-fn failure_of(path_lock: &PathLock, why: NotConverted) -> ConversionFailure {
-    match why {
-        NotConverted::Contended => ConversionFailure::Contended,
-        NotConverted::Unusable(unusable) => unusable_directory(path_lock, unusable).into(),
-        NotConverted::Refused(failure) => path_lock.error(Purpose::Conversion, failure.refused()).into(),
-    }
+fn not_converted(guard: Hold, why: NotConverted) -> ConversionError<Hold> {
+    let path_lock = guard.path_lock();
+    let source = match why {
+        NotConverted::Contended => {
+            let path = path_lock.path().user().to_owned();
+            return ConversionError::Contended { guard, path };
+        }
+        NotConverted::Unusable(unusable) => unusable_directory(path_lock, unusable),
+        NotConverted::Refused(failure) => path_lock.error(Purpose::Conversion, failure.refused()),
+    };
+    ConversionError::Request { guard, source }
 }
 
-fn lost(hold: Hold, reason: LostReason) -> ConversionOutcome {
-    let lost = Lost { path: hold.path_lock().path().user().into(), reason };
-    Err((hold, lost.into()))
+fn lost(guard: Hold, reason: LostReason) -> ConversionOutcome {
+    let source = Lost { path: guard.path_lock().path().user().into(), reason };
+    Err(ConversionError::Lost { guard, source })
 }
 
 /// Has nodes deleted, one after the other, and waits until each is gone or refused, or the session is gone.

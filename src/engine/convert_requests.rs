@@ -6,12 +6,12 @@ use zookeeper_client as zk;
 
 use crate::engine::hold::Hold;
 use crate::engine::path_lock::PathLock;
-use crate::engine::requests::{answer, list, to_library};
+use crate::engine::requests::{answer, list};
 use crate::engine::revoke::MARKER;
 use crate::protocol::convert::{ConvertEvent, ConvertRequest, Created};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
-use crate::session::clock;
 use crate::session::log;
+use crate::session::write::to_library;
 use crate::session::zk_session::{Handle, Session};
 
 /// How often a node that another client writes to is read before it is deleted. Without a limit, a client
@@ -64,24 +64,18 @@ impl<'a> ConversionRequests<'a> {
             }
             ConvertRequest::Delete { name } => {
                 let path = path(&name);
-                let sent = clock::now();
-                ConvertEvent::Deleted(match handle.delete(&path, self.version(&path, hold)).await {
-                    Ok(()) => {
-                        self.session.lease().renewed(sent);
-                        self.session.disown(&path);
-                        Answer::Is(())
+                let version = self.version(&path, hold);
+                let deleted = self.session.write(|| handle.delete(&path, version)).await;
+                if matches!(deleted, Ok(()) | Err(zk::Error::NoNode)) {
+                    self.session.nodes.disown(&path);
+                }
+                ConvertEvent::Deleted(match deleted {
+                    Ok(()) => Answer::Is(()),
+                    Err(zk::Error::NoNode) => Answer::no(FailureKind::NoNode),
+                    Err(zk::Error::BadVersion) => {
+                        Answer::No(self.read_revocation(&handle, &path, hold).await)
                     }
-                    Err(error) => {
-                        self.session.lease().renewed_by_refusal(sent, &error);
-                        Answer::No(match error {
-                            zk::Error::NoNode => {
-                                self.session.disown(&path);
-                                FailureKind::NoNode.into()
-                            }
-                            zk::Error::BadVersion => self.read_revocation(&handle, &path, hold).await,
-                            error => self.session.failure(error),
-                        })
-                    }
+                    Err(error) => Answer::No(self.session.failure(error)),
                 })
             }
         }
@@ -128,20 +122,15 @@ impl<'a> ConversionRequests<'a> {
     async fn swap(&mut self, handle: &zk::Client, create: String, delete: String, hold: &Hold) -> Created {
         let acls = to_library(&self.path_lock.options().acl);
         let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
-        let mut writer = handle.new_multi_writer();
-        let put = writer
-            .add_create(&create, &self.path_lock.node_data(), &options)
-            .and_then(|()| writer.add_delete(&delete, self.version(&delete, hold)));
-        if let Err(error) = put {
-            // This is not expected: the paths have been checked, and the ACL is not empty.
-            return Created::Failed(self.session.failure(error));
-        }
-        let sent = clock::now();
-        let error = match writer.commit().await {
+        let version = self.version(&delete, hold);
+        let exchange = |writer: &mut zk::MultiWriter<'_>| {
+            writer.add_create(&create, &self.path_lock.node_data(), &options)?;
+            writer.add_delete(&delete, version)
+        };
+        let error = match self.session.commit(handle, 2, exchange).await {
             Ok(_) => {
-                self.session.lease().renewed(sent);
-                self.session.adopt(create, self.path_lock.as_owner());
-                self.session.disown(&delete);
+                self.session.nodes.adopt(create, self.path_lock.as_owner());
+                self.session.nodes.disown(&delete);
                 return Created::Done { czxid: None };
             }
             Err(zk::MultiWriteError::RequestFailed { source }) => {
@@ -149,11 +138,10 @@ impl<'a> ConversionRequests<'a> {
             }
             Err(zk::MultiWriteError::OperationFailed { source, .. }) => source,
         };
-        self.session.lease().renewed_by_check(sent, &error);
         match error {
             zk::Error::NodeExists => {
-                self.session.adopt(create, self.path_lock.as_owner());
-                self.session.disown(&delete);
+                self.session.nodes.adopt(create, self.path_lock.as_owner());
+                self.session.nodes.disown(&delete);
                 Created::Exists
             }
             zk::Error::NoNode => Created::Missing,
@@ -163,26 +151,16 @@ impl<'a> ConversionRequests<'a> {
     }
 
     async fn create(&mut self, handle: &zk::Client, path: String) -> Created {
-        let acls = to_library(&self.path_lock.options().acl);
-        let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
-        let sent = clock::now();
-        match handle.create(&path, &self.path_lock.node_data(), &options).await {
-            Ok((stat, _)) => {
-                self.session.lease().renewed(sent);
-                self.session.adopt(path, self.path_lock.as_owner());
-                Created::Done { czxid: (!stat.is_invalid()).then_some(stat.czxid) }
-            }
-            Err(error) => {
-                self.session.lease().renewed_by_refusal(sent, &error);
-                match error {
-                    zk::Error::NodeExists => {
-                        self.session.adopt(path, self.path_lock.as_owner());
-                        Created::Exists
-                    }
-                    zk::Error::NoNode => Created::Missing,
-                    error => Created::Failed(self.session.failure(error)),
-                }
-            }
+        let what = (zk::CreateMode::Ephemeral, &*self.path_lock.options().acl);
+        let created = self.session.create(handle, &path, &self.path_lock.node_data(), what).await;
+        if matches!(created, Ok(_) | Err(zk::Error::NodeExists)) {
+            self.session.nodes.adopt(path, self.path_lock.as_owner());
+        }
+        match created {
+            Ok((stat, _)) => Created::Done { czxid: (!stat.is_invalid()).then_some(stat.czxid) },
+            Err(zk::Error::NodeExists) => Created::Exists,
+            Err(zk::Error::NoNode) => Created::Missing,
+            Err(error) => Created::Failed(self.session.failure(error)),
         }
     }
 }

@@ -6,17 +6,15 @@ use std::time::Instant;
 
 use zookeeper_client as zk;
 
-use crate::engine::requests::{make_directories_above, to_library};
 use crate::error::{AtomicLongError, Cause, Purpose, RequestFailure};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::counter::{
-    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, Seen, Unusable, value_of,
+    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, NoCounter, SeenCounter,
+    value_of,
 };
 use crate::protocol::failure::{Failure, FailureKind};
-use crate::protocol::moment::Moment;
 use crate::session::ask::{Repetition, Unanswered};
-use crate::session::clock;
 use crate::session::core::Core;
 use crate::session::retry::contended_pause;
 use crate::session::zk_session::{Handle, Session, SessionGone, cause};
@@ -46,17 +44,15 @@ impl Counter {
     /// Returns the value.
     pub(crate) async fn get(self: &Arc<Self>) -> Result<i64, AtomicLongError> {
         let counter = Arc::clone(self);
-        let read = self.client.run_while_polled(async move {
+        let read = async move {
             let counter = &counter;
-            let event = counter.client.ask(|_, handle| async move { counter.read(&handle, false).await });
-            match event.await {
-                Ok(CounterEvent::Read(seen)) => Ok(seen.map_or(0, |seen| seen.value)),
-                Ok(CounterEvent::Unusable(unusable)) => Err(counter.unusable(unusable)),
-                Ok(_) => Err(counter.no_answer()),
-                Err(unanswered) => Err(counter.error(unanswered)),
-            }
-        });
-        read.await.unwrap_or_else(|| Err(self.closed()))
+            counter.client.ask(|_, handle| async move { counter.read(&handle, false).await }).await
+        };
+        match self.client.call(read, |why| self.error(why)).await? {
+            CounterEvent::Read(seen) => Ok(seen.map_or(0, |seen| seen.value)),
+            CounterEvent::Unusable(unusable) => Err(self.unusable(unusable)),
+            _ => Err(self.no_answer()),
+        }
     }
 
     /// Changes the value. The requests run where the session runs; dropping the future stops them, wherever
@@ -73,7 +69,7 @@ impl Counter {
             Some(result) => result,
             // The client has ended, and the task with it.
             None if in_doubt.load(Ordering::Acquire) => Err(self.unknown(cause(zk::Error::ClientClosed))),
-            None => Err(self.closed()),
+            None => Err(self.error(self.client.why_ended())),
         }
     }
 
@@ -88,7 +84,7 @@ impl Counter {
         match read.await {
             Ok((data, stat)) => Ok(match value_of(&data, stat.ephemeral_owner, stat.cversion) {
                 Ok(value) => {
-                    CounterEvent::Read(Some(Seen { value, version: stat.version, czxid: stat.czxid }))
+                    CounterEvent::Read(Some(SeenCounter { value, version: stat.version, czxid: stat.czxid }))
                 }
                 Err(unusable) => CounterEvent::Unusable(unusable),
             }),
@@ -103,12 +99,8 @@ impl Counter {
         handle: &Handle,
         value: i64,
     ) -> Result<CounterEvent, zk::Error> {
-        let acls = to_library(&self.acl);
-        let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
-        let sent = clock::now();
-        let created = handle.create(self.path.server(), &value.to_be_bytes(), &options).await;
-        renew(session, sent, created.as_ref().err());
-        match created {
+        let what = (zk::CreateMode::Persistent, &*self.acl);
+        match session.create(handle, self.path.server(), &value.to_be_bytes(), what).await {
             Ok((stat, _)) => Ok(CounterEvent::Created { czxid: (!stat.is_invalid()).then_some(stat.czxid) }),
             Err(zk::Error::NodeExists) => Ok(CounterEvent::Exists),
             Err(zk::Error::NoNode) => Ok(CounterEvent::NoParent),
@@ -123,10 +115,8 @@ impl Counter {
         value: i64,
         version: i32,
     ) -> Result<CounterEvent, zk::Error> {
-        let sent = clock::now();
-        let written = handle.set_data(self.path.server(), &value.to_be_bytes(), Some(version)).await;
-        renew(session, sent, written.as_ref().err());
-        match written {
+        let data = value.to_be_bytes();
+        match session.write(|| handle.set_data(self.path.server(), &data, Some(version))).await {
             Ok(stat) => Ok(CounterEvent::Written { czxid: stat.czxid }),
             Err(zk::Error::BadVersion) => Ok(CounterEvent::BadVersion),
             Err(zk::Error::NoNode) => Ok(CounterEvent::NoNode),
@@ -134,11 +124,11 @@ impl Counter {
         }
     }
 
-    fn unusable(&self, unusable: Unusable) -> AtomicLongError {
+    fn unusable(&self, unusable: NoCounter) -> AtomicLongError {
         let path = self.user_path();
         match unusable {
-            Unusable::Data { bytes } => AtomicLongError::NotACounter { path, bytes },
-            Unusable::NotPersistent => AtomicLongError::NotPersistent { path },
+            NoCounter::Data { bytes } => AtomicLongError::NotACounter { path, bytes },
+            NoCounter::NotPersistent => AtomicLongError::NotPersistent { path },
         }
     }
 
@@ -154,18 +144,6 @@ impl Counter {
 
     fn unknown(&self, source: Cause) -> AtomicLongError {
         AtomicLongError::Unknown { path: self.user_path(), source }
-    }
-
-    fn closed(&self) -> AtomicLongError {
-        self.error(self.client.why_ended())
-    }
-}
-
-/// Renews the lease by the answer to a write.
-fn renew(session: &Session, sent: Moment, error: Option<&zk::Error>) {
-    match error {
-        None => session.lease().renewed(sent),
-        Some(error) => session.lease().renewed_by_refusal(sent, error),
     }
 }
 
@@ -256,7 +234,7 @@ impl Work {
                     CounterRequest::Read { sync } => counter.read(&handle, sync).await,
                     CounterRequest::MakeParents => {
                         let Counter { path, acl, parents, client } = &**counter;
-                        make_directories_above(client, &handle, path, acl, *parents).await?;
+                        client.make_directories_above(&handle, path, acl, *parents).await?;
                         Ok(CounterEvent::ParentsMade)
                     }
                     CounterRequest::Create { value } => counter.create(session, &handle, value).await,

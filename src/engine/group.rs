@@ -7,7 +7,8 @@ use zookeeper_client as zk;
 
 use crate::error::{PersistentNodeError, Purpose, RequestFailure};
 use crate::path::LockPath;
-use crate::session::core::Core;
+use crate::session::ask::Unanswered;
+use crate::session::core::{Core, NoSession};
 use crate::session::log;
 use crate::session::watches::{WatchUse, changed_or_after};
 use crate::session::zk_session::Handle;
@@ -46,30 +47,29 @@ impl Group {
     /// Returns the members.
     pub(crate) async fn members(&self) -> Result<Members, PersistentNodeError> {
         let group = self.clone();
-        let read = self.client.run_while_polled(async move {
+        let read = async move {
             let group = &group;
             let read = group.client.ask(|session, handle| async move {
                 let (names, as_of, _) = group.list(&handle, false).await?;
                 let known = Known { as_of, session: session.session_id() };
                 Ok(Members { by_name: group.read(&handle, names).await?, known })
             });
-            read.await.map_err(|unanswered| group.error(unanswered))
-        });
-        read.await.unwrap_or_else(|| Err(self.closed()))
+            read.await
+        };
+        self.client.call(read, |why| self.error(why)).await
     }
 
     /// Waits until a member has come or gone since `known`, and returns the members then. Several changes may be
     /// one (docs/protocol.md#group-watch).
     pub(crate) async fn changed(&self, known: Option<Known>) -> Result<Members, PersistentNodeError> {
         let group = self.clone();
-        let changed = self.client.run_while_polled(async move { group.changed_here(known).await });
-        changed.await.unwrap_or_else(|| Err(self.closed()))
+        self.client.call(async move { group.changed_here(known).await }, |why| self.error(why)).await
     }
 
-    async fn changed_here(&self, mut known: Option<Known>) -> Result<Members, PersistentNodeError> {
+    async fn changed_here(&self, mut known: Option<Known>) -> Result<Members, Unanswered<NoSession>> {
         loop {
             let listed = self.client.ask(|session, handle| async move {
-                let watching = session.watch(self.directory.server(), WatchUse::Node);
+                let watching = session.watches.watch(self.directory.server(), WatchUse::Node);
                 let id = session.session_id();
                 if known.is_some_and(|known| known.session != id) {
                     // A server shows a session nothing older than it has seen. The next one may be, by a
@@ -83,10 +83,9 @@ impl Group {
                 let known = Known { as_of, session: id };
                 Ok(Ok(Members { by_name: self.read(&handle, names).await?, known }))
             });
-            let (session, watcher, watching) = match listed.await {
-                Ok(Ok(members)) => return Ok(members),
-                Ok(Err(unchanged)) => unchanged,
-                Err(unanswered) => return Err(self.error(unanswered)),
+            let (session, watcher, watching) = match listed.await? {
+                Ok(members) => return Ok(members),
+                Err(unchanged) => unchanged,
             };
             known = known.map(|known| Known { session: session.session_id(), ..known });
             // The session is not kept during the wait: a session is closed when nothing uses it any more.
@@ -151,11 +150,7 @@ impl Group {
         Ok(members)
     }
 
-    fn error(&self, why: impl Into<RequestFailure>) -> PersistentNodeError {
+    fn error(&self, why: RequestFailure) -> PersistentNodeError {
         self.client.error(Purpose::Node, self.directory.user(), why).into()
-    }
-
-    fn closed(&self) -> PersistentNodeError {
-        self.error(self.client.why_ended())
     }
 }

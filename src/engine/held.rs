@@ -2,9 +2,10 @@
 //! [state](crate::protocol::hold).
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -13,50 +14,34 @@ use crate::error::{Lost, LostReason};
 use crate::path::LockPath;
 use crate::protocol::hold::{Care, Deletion, Effects, HoldEvent, HoldState, LockState};
 use crate::protocol::lease::LeaseState;
-use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::session::cleanup::{Cleanup, Done, Item, Orphan};
 use crate::session::clock;
 use crate::session::holds::HeldLock;
-use crate::session::journal::{HoldLife, Life};
-use crate::session::note::End;
+use crate::session::observer::{CallEnd, HoldLife, Life};
 use crate::session::zk_session::Session;
 
-/// Receives the node of a released hold, if its client passes such nodes on in memory.
+/// The node of a hold, if the client passes such nodes on in memory.
 pub(super) trait InRoom: fmt::Debug + Send + Sync {
-    /// Passes the node of a released hold on to the next. Returns the deletion, and the number of the hold whose
-    /// end it is, if no other has the node next.
-    fn pass_on(
-        &self,
-        held: &Arc<Held>,
-        session: &Arc<Session>,
-        deletion: Deletion,
-    ) -> Option<(Deletion, u64)>;
+    /// Has a hold leave the node, by the deletion that it needs. Returns the deletion if no other has the
+    /// node next.
+    fn pass_on(&self, held: &Arc<Held>, session: &Arc<Session>, deletion: Deletion) -> Option<Deletion>;
 
-    /// Removes the hold with this number, which has ended.
+    /// Records that the hold with this number has ended, and its deletion, if it needs one, is on its way.
     fn over(&self, number: u64, how: Over);
 
-    /// Returns whether several holds have one node, so that it is deleted with the last of them, whatever became
-    /// of it. Each leaves it once, by the event that ends it.
-    fn is_shared(&self) -> bool {
-        false
-    }
+    /// Tells a hold that has the node by now, if it is not the one with this number, that the servers say
+    /// that this node does not exist.
+    fn node_deleted(&self, told: u64, node: Arc<str>);
 
-    /// Tells the hold that has the node by now, if it is not the one with this number, that the servers say that
-    /// this node does not exist.
-    fn node_deleted(&self, _told: u64, _node: Arc<str>) {}
-
-    /// Records that the servers say that this node, which several holds share, does not exist, and notifies
-    /// all of them.
-    fn gone(&self, _node: &Arc<str>) {}
+    /// Records that the servers say that this node does not exist, and notifies all holds that have it.
+    fn gone(&self, node: &Arc<str>);
 
     /// Returns whether that is known.
-    fn is_gone(&self) -> bool {
-        false
-    }
+    fn is_gone(&self) -> bool;
 
-    /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if other holds share
-    /// it.
+    /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if other
+    /// holds share it.
     fn take_out(&self, hold: u64) -> bool;
 }
 
@@ -64,10 +49,21 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     Lost,
-    /// Lost: another process has deleted its node.
-    Gone,
-    /// Its node, if it still exists, is left to be deleted.
     Released,
+}
+
+/// A hold of this client, for error messages and `is_acquired_in_this_process`.
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    pub(super) held: Arc<Held>,
+    pub(super) since: Instant,
+    pub(super) location: &'static Location<'static>,
+}
+
+impl Holder {
+    pub(super) fn new(held: &Arc<Held>, location: &'static Location<'static>) -> Self {
+        Self { held: Arc::clone(held), since: Instant::now(), location }
+    }
 }
 
 /// One held lock.
@@ -87,7 +83,7 @@ pub(crate) struct Held {
     /// Whether its caller has it; before that it is granted, and may be lost unseen.
     had: AtomicBool,
     /// Unset if its node is deleted when it is released. This is kept, so that the event that ends the hold
-    /// reaches the record of the readers inside its node, even if the handles are gone.
+    /// reaches the record of the holds inside its node, even if the handles are gone.
     room: OnceLock<Arc<dyn InRoom>>,
     /// The other holds of the same value.
     bound: Bound,
@@ -131,32 +127,23 @@ impl Held {
         })
     }
 
-    /// Has the session look after it, in the state in which it is by now.
-    pub(super) fn register(self: &Arc<Self>, session: &Arc<Session>) {
+    /// Has the session look after it, in the state in which it is by now. Returns `false` if the session has
+    /// ended, without a notification of its room.
+    pub(super) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
         session.look_after(&self.as_held_lock());
         // This is checked after the registration: an earlier end of the session has not notified this lock.
         // It is not logged, since the caller does not have the lock yet.
-        if let Some(reason) = session.end_reason() {
+        let ended = session.end_reason();
+        if let Some(reason) = ended {
             let _ = self.change(HoldEvent::SessionEnded(reason));
         }
+        ended.is_none()
     }
 
-    /// Registers another hold of the same node, which has it after this one.
-    pub(super) fn heir(&self, session: &Arc<Session>, number: u64, lease_end: Option<Moment>) -> Arc<Self> {
-        let heir = self.unregistered_heir(session, number, lease_end);
-        heir.register(session);
-        heir
-    }
-
-    /// Returns the same, which its session does not know yet: to be [registered](Self::register) before this one
-    /// is let go.
-    pub(super) fn unregistered_heir(
-        &self,
-        session: &Arc<Session>,
-        number: u64,
-        lease_end: Option<Moment>,
-    ) -> Arc<Self> {
-        let state = HoldState::new(self.name(), self.kind()).with_lease_end(lease_end);
+    /// Returns another hold of the same node. Its session does not know it yet: it is to be
+    /// [registered](Self::register) before this one is let go.
+    pub(super) fn heir(&self, session: &Arc<Session>, number: u64) -> Arc<Self> {
+        let state = HoldState::new(self.name(), self.kind());
         let directory = self.directory.clone();
         Self::unregistered(session, &self.cleanup, directory, number, state, self.room.clone())
     }
@@ -171,7 +158,7 @@ impl Held {
         self.life.begin(life);
         // Lost before the caller had it.
         if let Some(reason) = self.state.borrow().lost() {
-            self.life.over(End::Lost(reason));
+            self.life.over(CallEnd::Lost(reason));
         }
     }
 
@@ -191,9 +178,9 @@ impl Held {
     }
 
     /// Has its node passed on when it is released.
-    pub(super) fn enter(&self, room: &Arc<dyn InRoom>) {
+    pub(super) fn enter(&self, room: Arc<dyn InRoom>) {
         // It enters one room, once.
-        let _ = self.room.set(Arc::clone(room));
+        let _ = self.room.set(room);
     }
 
     /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
@@ -272,7 +259,8 @@ impl Held {
         self.state.borrow().lost()
     }
 
-    /// Returns how the lock was lost, by the lease that the caller has set, whatever that of the session says.
+    /// Returns how the lock was lost, by the lease that the caller has set, whatever that of the session
+    /// says.
     fn lease_over(self: &Arc<Self>) -> Option<LostReason> {
         let (lost, has_lease) = {
             let state = self.state.borrow();
@@ -288,8 +276,8 @@ impl Held {
         self.state.borrow().lost()
     }
 
-    /// Returns how the lock was lost if another hold of the same node has learned that the node is gone, and its task
-    /// was paused before it could tell.
+    /// Returns how the lock was lost if another hold of the same node has learned that the node is gone, and
+    /// its task was paused before it could tell.
     fn shared_node_gone(self: &Arc<Self>) -> Option<LostReason> {
         if self.room.get().is_some_and(|room| room.is_gone()) {
             self.node_deleted(self.name());
@@ -435,21 +423,6 @@ impl Held {
         self.apply(HoldEvent::ConversionOver(reason), None);
     }
 
-    /// Begins to exchange the node of a [head](HoldState::head) for permits. Returns `false` if it is lost.
-    pub(crate) fn begin_exchange(self: &Arc<Self>) -> bool {
-        self.apply(HoldEvent::BeginExchange, None)
-    }
-
-    /// Records that the exchange has not happened.
-    pub(crate) fn end_exchange(self: &Arc<Self>) {
-        self.apply(HoldEvent::EndExchange, None);
-    }
-
-    /// Records that one transaction has exchanged the node for permits.
-    pub(crate) fn exchanged(self: &Arc<Self>) {
-        self.apply(HoldEvent::Exchanged, None);
-    }
-
     /// Records that the client has ended, and its conversion with it.
     pub(crate) fn client_ended(self: &Arc<Self>) {
         self.apply(HoldEvent::ClientEnded, None);
@@ -509,8 +482,8 @@ impl Held {
         };
         let Effects { lost, gone, mut delete, report, refused } = self.change(event);
         match lost {
-            Some(reason) => self.life.over(End::Lost(reason)),
-            None if is_release => self.life.over(End::Released { by_call: done.is_some() }),
+            Some(reason) => self.life.over(CallEnd::Lost(reason)),
+            None if is_release => self.life.over(CallEnd::Released { by_call: done.is_some() }),
             None => {}
         }
         let session = self.session.upgrade();
@@ -519,19 +492,12 @@ impl Held {
             // First: no other hold says from here on that it is held, and no other joins.
             room.gone(node);
         }
-        // The number of the hold with which the node leaves the room.
-        let how = match (&gone, is_release) {
-            (Some(_), _) => Over::Gone,
-            (None, true) => Over::Released,
-            (None, false) => Over::Lost,
-        };
-        let mut over = (is_release || lost.is_some()).then_some((self.number, how));
+        let how = if is_release { Over::Released } else { Over::Lost };
+        let mut over = (is_release || lost.is_some()).then_some(how);
         if let (Some(room), Some(session)) = (room, &session) {
-            if let Some(deletion) = delete.take_if(|deletion| deletion.hand_over || room.is_shared()) {
-                let passed_on = room.pass_on(self, session, deletion);
-                (delete, over) = passed_on.map_or((None, None), |(deletion, number)| {
-                    (Some(deletion), Some((number, Over::Released)))
-                });
+            if let Some(deletion) = delete.take() {
+                delete = room.pass_on(self, session, deletion);
+                over = delete.as_ref().map(|_| how);
             }
         }
         if let (Some(room), Some(node)) = (room, missing.filter(|_| gone.is_none())) {
@@ -555,48 +521,39 @@ impl Held {
             self.state.send_modify(|_| {});
             self.lose_others(reason);
         }
-        let Some(session) = session else {
-            // Nothing can be deleted any more, and no caller may wait for that.
-            if let (Some(room), Some((number, how))) = (room, over) {
-                room.over(number, how);
+        // Without a session nothing can be deleted any more, and no caller may wait for that.
+        if let Some(session) = session {
+            if let Some(node) = gone {
+                session.nodes.disown(&self.directory.child(&node));
             }
-            return !refused;
-        };
-        let mut done = done;
-        if is_release && delete.is_none() && over.is_none() && report.is_none() {
             // The node was passed on, or left to the others that share it.
-            let result = self.state.borrow().lost().map_or(Ok(()), |reason| Err(self.lost_by(reason).into()));
-            // An error means that the release was cancelled, and its result has no receiver.
-            done.take().map(|done| done.send(result));
-        }
-        if let Some(node) = gone {
-            session.disown(&self.directory.child(&node));
-        }
-        if let Some(reason) = report {
-            if let Some(done) = done.take() {
-                // An error means that the release was cancelled, and its result has no receiver.
-                let _ = done.send(Err(self.lost_by(reason).into()));
+            let is_passed_on = is_release && delete.is_none() && over.is_none();
+            let done = if is_passed_on || report.is_some() { self.answer(done) } else { done };
+            if let Some(Deletion { node, hand_over }) = delete {
+                self.cleanup.submit(Item {
+                    session,
+                    directory: self.directory.clone(),
+                    orphan: Orphan::Hold { name: node.as_ref().to_owned(), hand_over },
+                    number: self.number,
+                    until_gone: None,
+                    done,
+                });
             }
-        }
-        if let Some(Deletion { node, hand_over }) = delete {
-            self.cleanup.submit(Item {
-                session,
-                directory: self.directory.clone(),
-                orphan: Orphan::Hold { name: node.as_ref().to_owned(), hand_over },
-                number: self.number,
-                until_gone: None,
-                done,
-            });
         }
         // This comes last: another attempt must start after the deletion.
-        if let (Some(room), Some((number, how))) = (room, over) {
-            room.over(number, how);
+        if let (Some(room), Some(how)) = (room, over) {
+            room.over(self.number, how);
         }
         !refused
     }
 
-    fn lost_by(&self, reason: LostReason) -> Lost {
-        Lost { path: self.lost_path(), reason }
+    /// Reports the result of a release that waits for no deletion.
+    fn answer(&self, done: Option<Done>) -> Option<Done> {
+        let lost = self.state.borrow().lost();
+        let result = lost.map_or(Ok(()), |reason| Err(Lost { path: self.lost_path(), reason }.into()));
+        // An error means that the release was cancelled, and its result has no receiver.
+        done?.send(result).ok();
+        None
     }
 }
 
@@ -674,10 +631,10 @@ mod tests {
         session.lease().renewed(clock::now());
         assert!(!held.end_conversion("other", Kind::Shared));
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
-        assert!(session.has_active_holds(), "until the conversion has cleaned up");
+        assert!(session.holds.any(), "until the conversion has cleaned up");
         held.conversion_over(LostReason::Closed);
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
-        assert!(!session.has_active_holds());
+        assert!(!session.holds.any());
     }
 
     /// What a waker finds that runs when the loss is told: the loss, how many attempts a flush waits for, and
@@ -726,17 +683,20 @@ mod tests {
     struct Room(Mutex<Option<(u64, Over)>>);
 
     impl InRoom for Room {
-        fn pass_on(
-            &self,
-            held: &Arc<Held>,
-            _session: &Arc<Session>,
-            deletion: Deletion,
-        ) -> Option<(Deletion, u64)> {
-            Some((deletion, held.number()))
+        fn pass_on(&self, _: &Arc<Held>, _: &Arc<Session>, deletion: Deletion) -> Option<Deletion> {
+            Some(deletion)
         }
 
         fn over(&self, number: u64, how: Over) {
             *self.0.lock().unwrap() = Some((number, how));
+        }
+
+        fn node_deleted(&self, _told: u64, _node: Arc<str>) {}
+
+        fn gone(&self, _node: &Arc<str>) {}
+
+        fn is_gone(&self) -> bool {
+            false
         }
 
         fn take_out(&self, _hold: u64) -> bool {
@@ -751,7 +711,7 @@ mod tests {
         let (session, held) = expired(&server).await;
         session.lease().renewed(clock::now());
         let room = Arc::new(Room::default());
-        held.enter(&(Arc::clone(&room) as Arc<dyn InRoom>));
+        held.enter(Arc::<Room>::clone(&room));
         drop(session);
         held.release(None);
         assert_eq!(*room.0.lock().unwrap(), Some((held.number(), Over::Released)));

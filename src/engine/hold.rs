@@ -3,20 +3,19 @@
 use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::engine::held::Held;
+use crate::engine::held::{Held, Holder};
 use crate::engine::path_lock::PathLock;
-use crate::engine::shared_room::{Granted, Holder};
-use crate::engine::slots::NodeSlot;
+use crate::engine::shared_room::Granted;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::path::{LockPath, NodePath};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::holds::HeldLock;
-use crate::session::note::How;
+use crate::session::observer::How;
 use crate::session::tickets::Ticket;
 use crate::session::waker;
 use crate::session::zk_session::Session;
@@ -31,8 +30,6 @@ pub(crate) struct Hold {
     token: (i64, u64),
     how: How,
     released: bool,
-    /// The slot of its attempt, if the holder is counted with the waiters.
-    slot: Option<NodeSlot>,
 }
 
 impl Hold {
@@ -44,9 +41,8 @@ impl Hold {
         location: &'static Location<'static>,
     ) -> Self {
         // A local holder from here on, also before the caller polls its future.
-        let holder = Holder { held: Arc::clone(&held), since: Instant::now(), location };
-        path_lock.lock_holders().insert(held.number(), holder);
-        Self { path_lock, session, held, token, how: How::default(), released: false, slot: None }
+        path_lock.lock_holders().insert(held.number(), Holder::new(&held, location));
+        Self { path_lock, session, held, token, how: How::default(), released: false }
     }
 
     /// Notes by what it was granted.
@@ -60,22 +56,11 @@ impl Hold {
         self.how
     }
 
-    /// Returns the hold at the head of a semaphore's queue. No guard has it, and it holds nothing that another
-    /// contender could wait for, so it is no local holder.
-    pub(crate) fn head(
-        path_lock: Arc<PathLock>,
-        session: Arc<Session>,
-        held: Arc<Held>,
-        token: (i64, u64),
-    ) -> Self {
-        Self { path_lock, session, held, token, how: How::default(), released: false, slot: None }
-    }
-
     /// Returns the hold that a room has granted; `None` if it is taken already.
     pub(super) fn of_room(path_lock: Arc<PathLock>, mut granted: Granted) -> Option<Self> {
         let held = granted.take()?;
         let (session, token, how) = (Arc::clone(&granted.session), granted.token, granted.how);
-        Some(Self { path_lock, session, held, token, how, released: false, slot: None })
+        Some(Self { path_lock, session, held, token, how, released: false })
     }
 
     /// Returns the grant of a room; the drop of this does not release the lock.
@@ -89,23 +74,18 @@ impl Hold {
 
     /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
     pub(super) fn take_out(&self) -> bool {
-        let in_room = self.path_lock.room().and_then(|room| room.holder());
+        let in_room = self.path_lock.room(self.kind()).map(|room| room.holders()).unwrap_or_default();
+        let is_this = |holder: &Holder| Arc::ptr_eq(&holder.held, &self.held);
+        let number = self.held.number();
         // A local holder all the time.
-        if let Some(holder) = in_room.filter(|holder| Arc::ptr_eq(&holder.held, &self.held)) {
-            self.path_lock.lock_holders().insert(self.held.number(), holder);
+        if let Some(holder) = in_room.into_iter().find(is_this) {
+            self.path_lock.lock_holders().insert(number, holder);
         }
-        self.held.take_out()
-    }
-
-    /// Keeps the slot of its attempt until it is released.
-    pub(super) fn keep(&mut self, slot: Option<NodeSlot>) {
-        self.slot = slot;
-    }
-
-    /// Marks the hold as released: one transaction has exchanged its node for permits.
-    pub(crate) fn exchanged(mut self) {
-        self.released = true;
-        self.held.exchanged();
+        let is_alone = self.held.take_out();
+        if !is_alone {
+            self.path_lock.lock_holders().remove(&number);
+        }
+        is_alone
     }
 
     /// Returns a ticket of the attempt that was granted it.
@@ -132,7 +112,7 @@ impl Hold {
         held: Arc<Held>,
         token: (i64, u64),
     ) -> Self {
-        Self { path_lock, session, held, token, how: How::default(), released: true, slot: None }
+        Self { path_lock, session, held, token, how: How::default(), released: true }
     }
 
     pub(crate) fn path_lock(&self) -> &Arc<PathLock> {
@@ -247,7 +227,7 @@ impl Hold {
         }
         let holder = self.path_lock.lock_holders().remove(&self.held.number());
         // Outside of the mutex.
-        drop((holder, self.slot.take()));
+        drop(holder);
         self.held.release(done);
         self.path_lock.client().holders_changed();
     }

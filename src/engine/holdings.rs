@@ -5,11 +5,12 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::engine::held::Holder;
 use crate::engine::path_lock::{Key, PathLock};
 use crate::engine::registry::Registry;
-use crate::engine::shared_room::Holder;
 use crate::error::Holding;
 use crate::session::core::Core;
+use crate::session::supervisor::ConnectionState;
 use crate::session::waker;
 
 /// The path locks of a client.
@@ -43,19 +44,24 @@ pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
     all
 }
 
-/// Waits until a guard of this client holds the lock at `path`. Returns the hold.
-pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Holding {
-    let mut changed = core.watch_holders();
+/// Waits until a guard of this client holds the lock at `path`. Returns the hold; `None` if the client is
+/// closed.
+pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Option<Holding> {
+    let (mut changed, mut states) = (core.watch_holders(), core.watch_state());
     loop {
         // A change after this point causes another look.
         changed.mark_unchanged();
         let found = holders(registry, Some(path));
         // This only counts holds that their callers have: an earlier loss concerns the call, which continues.
         if let Some((_, holder)) = found.iter().find(|(_, holder)| holder.held.is_had()) {
-            return holder.as_holding(path);
+            return Some(holder.as_holding(path));
         }
-        // The core has the sender, so this is never an error.
-        let _ = waker::contain(changed.changed()).await;
+        // The core has both senders, so neither is ever an error.
+        tokio::select! {
+            biased;
+            _ = waker::contain(changed.changed()) => {}
+            _ = waker::contain(states.wait_for(|state| *state == ConnectionState::Closed)) => return None,
+        }
     }
 }
 

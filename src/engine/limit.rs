@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 use zookeeper_client as zk;
 
-use crate::engine::lock_options::SemaphoreOptions;
+use crate::engine::lock_options::{LockOptions, SemaphoreOptions};
 use crate::engine::look::{Subject, error_of, unseen};
 use crate::engine::path_lock::PathLock;
-use crate::engine::requests::{delete_late_creates, make_directories, to_library};
+use crate::engine::requests::delete_late_creates;
 use crate::error::{Cause, Error, Purpose, RequestFailure};
 use crate::path::NodePath;
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
@@ -35,28 +35,23 @@ struct LimitUnreadable {
     source: Cause,
 }
 
-/// Lists the leases and reads the limit, in one flight.
+/// Lists the leases and reads the limit, in one flight; with `certain`, right behind a `sync`: the connected server
+/// may lag behind, and show leases that are gone.
 pub(super) async fn look(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
     session: &Arc<Session>,
-) -> Answer<Seen> {
-    let both = session.request(|handle| async move { read_both(semaphore, &handle).await });
-    match both.await {
-        Ok((leases, limit)) => seen(path_lock, semaphore, session, leases, limit),
-        Err(SessionGone) => Answer::no(FailureKind::SessionGone),
-    }
-}
-
-/// The same, right behind a `sync`: the connected server may lag behind, and show leases that are gone.
-pub(super) async fn look_behind_sync(
-    path_lock: &PathLock,
-    semaphore: &SemaphoreOptions,
-    session: &Arc<Session>,
+    certain: bool,
 ) -> Answer<Seen> {
     let all = session.request(|handle| async move {
-        let sync = handle.sync(semaphore.leases.server());
-        tokio::join!(sync, read_both(semaphore, &handle))
+        let sync = certain.then(|| handle.sync(semaphore.leases.server()));
+        let synced = async {
+            match sync {
+                Some(sync) => sync.await,
+                None => Ok(()),
+            }
+        };
+        tokio::join!(synced, read_both(semaphore, &handle))
     });
     match all.await {
         Ok((Ok(()), (leases, limit))) => seen(path_lock, semaphore, session, leases, limit),
@@ -73,7 +68,7 @@ pub(super) async fn look_and_watch(
     session: &Arc<Session>,
     limit_exists: bool,
 ) -> (Answer<Seen>, Option<Watches>) {
-    let counted = |path| session.watch(path, WatchUse::Queue);
+    let counted = |path| session.watches.watch(path, WatchUse::Queue);
     let counted = counted(semaphore.leases.server()).zip(counted(semaphore.limit.server()));
     let Some(counted) = counted else { return (Answer::no(FailureKind::TooManyWatches), None) };
     let both = session.request(|handle| async move {
@@ -169,7 +164,7 @@ fn seen(
         Ok(limit) => decode(limit.as_ref()),
         Err(error) => return Answer::No(unreadable(semaphore, session.failure(error))),
     };
-    let leaving = session.leaving_of(&semaphore.leases, &leases).len();
+    let leaving = session.nodes.leaving_of(&semaphore.leases, &leases).len();
     Answer::Is(Seen { leases: leases.into(), leaving, limit })
 }
 
@@ -208,19 +203,16 @@ pub(crate) async fn set_limit(
     let path = semaphore.limit.server();
     // Whether the last request was about the directories above the node.
     let above = &AtomicBool::new(false);
-    let written = path_lock.client().ask(|_, handle| async move {
+    let LockOptions { acl, parents, .. } = path_lock.options();
+    let written = path_lock.client().ask(|session, handle| async move {
         above.store(false, Ordering::Relaxed);
         match handle.set_data(path, data, None).await {
             Err(zk::Error::NoNode) => {}
             answer => return answer.map(drop),
         }
         above.store(true, Ordering::Relaxed);
-        if let Some(directory) = semaphore.limit.parent() {
-            make_directories(path_lock, &directory, &handle).await?;
-        }
-        let acls = to_library(&path_lock.options().acl);
-        let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
-        match handle.create(path, data, &options).await {
+        path_lock.client().make_directories_above(&handle, &semaphore.limit, acl, *parents).await?;
+        match session.create(&handle, path, data, (zk::CreateMode::Persistent, acl)).await {
             Err(zk::Error::NodeExists) => {
                 above.store(false, Ordering::Relaxed);
                 handle.set_data(path, data, None).await.map(drop)

@@ -4,15 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::BuildError;
-use crate::options::{Acl, ParentNodes};
+use crate::options::{Acl, MAX_DATA_BYTES, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::node_name::{Dialect, Family, Naming};
 use crate::protocol::room::HandOff;
-
-/// The most data a lock node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB less
-/// one byte) less room for the path and the ACL. A larger request is answered by a closed connection, which
-/// looks like a network fault.
-const MAX_DATA_BYTES: usize = 1_000_000;
 
 /// Which of the recipes a path lock serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +42,14 @@ impl Recipe {
             Self::Mutex | Self::FairLock | Self::Semaphore => Family::Exclusive,
             Self::ReadWriteLock => Family::ReadWrite,
             Self::LeaderLatch => Family::Latch,
+        }
+    }
+
+    /// Returns whether each contender has a node from the beginning, so that the order is that of arrival.
+    pub(crate) const fn is_fair(self) -> bool {
+        match self {
+            Self::FairLock => true,
+            Self::Mutex | Self::ReadWriteLock | Self::Semaphore | Self::LeaderLatch => false,
         }
     }
 

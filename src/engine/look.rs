@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
-use crate::engine::ask_first;
+use crate::engine::first::in_queue;
 use crate::engine::path_lock::PathLock;
 use crate::engine::requests::{list, list_alone};
 use crate::error::{AcquireError, Error, ErrorKind, Purpose, RequestFailure};
@@ -16,6 +16,7 @@ use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::{Listing, Queue, Unusable};
 use crate::session::deletion::first_refused;
+use crate::session::nodes::RefusedOrphan;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;
 
@@ -64,7 +65,7 @@ pub(super) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc
 async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
     let path = &path_lock.path().child(node);
     let watched = path_lock.client().ask(|session, handle| async move {
-        let watching = session.watch(path, WatchUse::Node);
+        let watching = session.watches.watch(path, WatchUse::Node);
         if watching.is_none() {
             return Ok(None);
         }
@@ -123,9 +124,9 @@ pub(super) fn error_of(
     }
     match subject {
         Subject::Directory => error.at(directory.whole()),
-        Subject::Parent => match directory.whole().rsplit_once('/') {
-            Some(("", _)) | None => error.at("/"),
-            Some((parent, _)) => error.at(parent),
+        Subject::Parent => match directory.parent() {
+            Some(parent) if !parent.whole().is_empty() => error.at(parent.whole()),
+            _ => error.at("/"),
         },
         Subject::Node(name) => error.at(directory.user_child(&name)),
     }
@@ -156,7 +157,7 @@ pub(super) async fn orphaned(
     kind: Kind,
     ahead: Option<(&Queue, Option<&str>)>,
 ) -> Option<AcquireError> {
-    let mut orphans = session.refused_orphans(Some(path_lock.path()));
+    let mut orphans = session.nodes.refused_orphans(Some(path_lock.path()));
     if orphans.is_empty() {
         return None;
     }
@@ -167,8 +168,17 @@ pub(super) async fn orphaned(
     }
     // This future is on the heap, so that waiting attempts, of which there may be thousands, reserve no
     // memory for this rare case.
-    let (orphan, source) = Box::pin(first_refused(session, orphans)).await?;
-    let node = path_lock.path().user_child(&orphan.name);
+    Box::pin(refused_again(path_lock, session, orphans)).await
+}
+
+/// Asks for the deletion of these nodes once more. Returns the error if one is refused.
+pub(super) async fn refused_again(
+    path_lock: &PathLock,
+    session: &Session,
+    orphans: Vec<RefusedOrphan>,
+) -> Option<AcquireError> {
+    let (orphan, source) = first_refused(session, orphans).await?;
+    let node = orphan.directory.user_child(&orphan.name);
     Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })
 }
 
@@ -176,7 +186,7 @@ pub(super) async fn orphaned(
 pub(super) async fn refused_in(directory: &LockPath, session: &Session, refusals: &mut watch::Receiver<u64>) {
     // An error is impossible: the session has the sender.
     while refusals.changed().await.is_ok() {
-        if !session.refused_orphans(Some(directory)).is_empty() {
+        if !session.nodes.refused_orphans(Some(directory)).is_empty() {
             return;
         }
     }
@@ -217,11 +227,11 @@ pub(super) fn in_the_way(
     let (mut leaving, mut kept) = (None, None);
     for name in names {
         let path = path_lock.path().child(name);
-        if session.is_leaving(&path) {
+        if session.nodes.is_leaving(&path) {
             leaving = Some(path);
             continue;
         }
-        let ahead = || Ahead { count, first: Some(name.into()) };
+        let ahead = || Ahead { count, first: Some(path_lock.path().user_child(name)) };
         if !path_lock.naming().may_be_kept(name) {
             return InTheWay::Live(kept.unwrap_or_else(ahead));
         }
@@ -277,10 +287,53 @@ pub(crate) async fn look_before_try(
     match certain.await {
         Ok((Ok(()), Ok(listing), read)) => {
             if let (Some(name), Some(read)) = (&unknown, &read) {
-                ask_first::know(path_lock, session, name, read);
+                know_first(path_lock, session, name, read);
             }
             judge(listing).0
         }
         _ => InTheWay::Nothing,
+    }
+}
+
+/// How often one question is asked who is first: if the first has gone, another list shows the next.
+const ROUNDS: u32 = 2;
+
+/// Asks who is first in the queue, for an error, unless that is known or has just been asked. One of many calls that
+/// end soon asks for all (docs/protocol.md#held-by).
+pub(super) fn ask_first(path_lock: &Arc<PathLock>) {
+    let first = path_lock.first_seen();
+    // A hold of this client is named by its line.
+    if !first.begin() || path_lock.is_first_by_itself() {
+        return;
+    }
+    let Some(session) = path_lock.client().live() else { return };
+    let asking = Arc::clone(path_lock);
+    path_lock.client().spawn(async move {
+        let (path_lock, session) = (&asking, &session);
+        for _ in 0..ROUNDS {
+            if path_lock.first_seen().name().is_none() {
+                let list =
+                    session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
+                let Ok(Ok(Ok(queue))) = list.await else { return };
+                path_lock.first_seen().saw(&queue);
+            }
+            let Some(name) = path_lock.first_seen().name() else { return };
+            let path = &path_lock.path().child(&name);
+            let read = session.request(|handle| async move { handle.get_data(path).await });
+            match read.await {
+                Ok(Ok(read)) => return know_first(path_lock, session, &name, &read),
+                Ok(Err(zk::Error::NoNode)) => path_lock.first_seen().gone(&name),
+                // It is for a message only.
+                _ => return,
+            }
+        }
+    });
+}
+
+/// Records the result of a read of the node `name`.
+fn know_first(path_lock: &PathLock, session: &Session, name: &str, (data, stat): &(Vec<u8>, zk::Stat)) {
+    let id = session.session_id();
+    if let Some(contender) = in_queue(path_lock.naming(), path_lock.path(), name, (data, stat), id) {
+        path_lock.first_seen().know(contender);
     }
 }

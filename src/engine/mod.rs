@@ -1,33 +1,33 @@
 //! The one engine under all recipes: the shared state of the handles of one path, attempts to get a lock, and
 //! holds of it.
 
-mod ask_first;
 pub(crate) mod attempt;
 mod bond;
-mod cancel;
 pub(crate) mod contenders;
 pub(crate) mod convert;
 mod convert_requests;
 pub(crate) mod counter;
-mod first_seen;
+mod first;
 pub(crate) mod group;
 pub(crate) mod held;
 pub(crate) mod hold;
 pub(crate) mod holdings;
+mod in_session;
 pub(crate) mod limit;
 mod lists;
 pub(crate) mod lock_options;
 pub(crate) mod look;
 pub(crate) mod multi;
 mod multi_look;
-mod node_contender;
 pub(crate) mod observe;
 pub(crate) mod once;
 pub(crate) mod path_lock;
+mod patience;
 pub(crate) mod pending;
-pub(crate) mod permits;
+mod permits;
 pub(crate) mod persistent_node;
 pub(crate) mod progress;
+pub(crate) mod queued;
 pub(crate) mod read;
 pub(crate) mod registry;
 mod requests;
@@ -36,7 +36,6 @@ pub(crate) mod room;
 mod seat;
 pub(crate) mod self_wait;
 pub(crate) mod shared_queue;
-pub(crate) mod shared_readers;
 mod shared_room;
 pub(crate) mod slots;
 mod stop;

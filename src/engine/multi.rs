@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::engine::attempt;
-use crate::engine::cancel::CancelOnDrop;
 use crate::engine::hold::{Hold, first_lost};
 use crate::engine::look::InTheWay;
 use crate::engine::multi_look::{look, read_together};
 use crate::engine::path_lock::{Admission, Ask, Budget, Member, PathLock};
+use crate::engine::pending::{Caller, Pending};
 use crate::engine::self_wait;
 use crate::engine::stop::{Stop, Stopped};
-use crate::error::{AcquireError, LostReason, Purpose, TryLockError};
+use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::{Waiting, WaitsFor};
 use crate::session::core::Core;
@@ -30,30 +30,29 @@ use crate::session::tickets::Ticket;
 /// Several locks of one client, at different paths, in the order of these paths at the servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
-    client: Arc<Core>,
+    /// The first in this order.
+    first: Member,
     in_order: Arc<[Member]>,
 }
 
 impl Members {
-    /// Returns the members of a multi-lock, which the caller has checked and sorted.
-    pub(crate) fn new(client: Arc<Core>, in_order: Arc<[Member]>) -> Self {
-        Self { client, in_order }
+    /// Returns the members of a multi-lock, which the caller has checked and sorted; `None` if there are none.
+    pub(crate) fn new(in_order: Arc<[Member]>) -> Option<Self> {
+        Some(Self { first: in_order.first()?.clone(), in_order })
     }
 
     pub(crate) fn client(&self) -> &Arc<Core> {
-        &self.client
+        self.first.path_lock.client()
+    }
+
+    /// Returns the path lock of the first member, whose path is that of errors about no other.
+    pub(crate) fn first(&self) -> &Arc<PathLock> {
+        &self.first.path_lock
     }
 
     /// Returns the members, in the order in which they are acquired.
     pub(crate) fn in_order(&self) -> &[Member] {
         &self.in_order
-    }
-
-    /// Returns the error of a call whose client has ended.
-    fn closed(&self) -> TryLockError {
-        // An empty list is not expected: there is at least one member.
-        let path = self.in_order.first().map_or("", |member| member.path_lock.path().user());
-        self.client.error(Purpose::Lock, path, self.client.why_ended()).into()
     }
 }
 
@@ -101,16 +100,13 @@ pub(crate) async fn first<F: Future + Unpin>(futures: &mut [F]) -> F::Output {
 /// Acquires all members. Dropping the future stops that, and releases the locks that it has. The kind of
 /// `ask` is that of each member.
 pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLockError> {
-    let (reply, granted) = oneshot::channel();
-    let (cancel, cancelled) = oneshot::channel();
-    let first = members.in_order.first().map(|member| member.path_lock.path());
-    if let Some(closed) = first.and_then(|path| members.client.refuses(path)) {
+    let (client, path) = (members.client(), members.first().path());
+    if let Some(closed) = client.refuses(path) {
         return Err(closed.into());
     }
-    let number = members.client.cleanup().number();
-    let mut on_drop = CancelOnDrop::new(cancel, members.client.cleanup(), number);
+    let (mut pending, Caller { reply, cancelled }) = Pending::new(client, path, client.cleanup().number());
     let started = Instant::now();
-    let acquisition = Acquisition {
+    let acquisition = MultiAttempt {
         members: members.clone(),
         ask,
         started,
@@ -125,22 +121,12 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
         },
         deletions: Deletions::default(),
     };
-    members.client.spawn(async move {
+    client.spawn(async move {
         // Its timer is the runtime's, of which the caller may have none.
         let stop = Stop::new(ask.budget, cancelled);
         Box::pin(acquisition.run(stop, reply)).await;
     });
-    let result = tokio::select! {
-        biased;
-        // An error means that the runtime of the client has shut down.
-        result = granted => result.ok(),
-        () = members.client.drained() => {
-            on_drop.now();
-            None
-        }
-    };
-    on_drop.disarm();
-    result.unwrap_or_else(|| Err(members.closed()))
+    pending.result().await
 }
 
 /// Has the log say it if the call waits for a member that its own client holds, as that of a single lock
@@ -151,13 +137,13 @@ pub(crate) fn watch_self_wait(members: &Members, ask: &Ask) -> Vec<Arc<()>> {
 }
 
 /// The acquisition of all members, from its start to its end.
-struct Acquisition {
+struct MultiAttempt {
     members: Members,
     ask: Ask,
     started: Instant,
     /// The deadline; of a try, when it stops waiting for the servers.
     ends: Option<Instant>,
-    /// How many members have been tried before: those may have places that are in cleanup.
+    /// How many members have been tried before: those may have slots until their nodes are deleted.
     tried: usize,
     deletions: Deletions,
 }
@@ -181,7 +167,7 @@ struct Deletions {
     since: Option<Instant>,
 }
 
-impl Acquisition {
+impl MultiAttempt {
     async fn run(mut self, mut stop: Stop, reply: Reply) {
         let why = loop {
             match self.acquire_all(&mut stop).await {
@@ -215,7 +201,7 @@ impl Acquisition {
         for (index, member) in Arc::clone(&self.members.in_order).iter().enumerate() {
             let ask = self.ask_for(index, member);
             self.tried = self.tried.max(index + 1);
-            let mut pending = attempt::start(&member.path_lock, ask);
+            let (mut pending, progress) = attempt::start(&member.path_lock, ask);
             let granted = tokio::select! {
                 biased;
                 ticket = stop.caller_gone() => return Err(Why::CallerGone(ticket)),
@@ -227,7 +213,7 @@ impl Acquisition {
             let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
             losses.push(Box::pin(async move { (path_lock, loss.await) }));
             holds.0.push(hold);
-            if pending.has_waited() && index > 0 && first_lost(&holds.0).is_none() {
+            if progress.get().has_waited && index > 0 && first_lost(&holds.0).is_none() {
                 self.deletions = Deletions::default();
             }
         }
@@ -246,7 +232,7 @@ impl Acquisition {
     /// (docs/protocol.md#multi-lock-try).
     async fn look_before_try(&self, stop: &mut Stop) -> Result<(), Why> {
         let members = &self.members.in_order;
-        let Some(session) = self.members.client.live().filter(|_| members.len() > 1) else { return Ok(()) };
+        let Some(session) = self.members.client().live().filter(|_| members.len() > 1) else { return Ok(()) };
         let looked = async {
             let mut rest = &**members;
             while !rest.is_empty() {
@@ -273,16 +259,16 @@ impl Acquisition {
 
     /// Returns why a look has ended without an answer: the caller has left, or the deadline has passed.
     fn stopped(&self, end: Stopped) -> Why {
-        match (end, self.members.in_order.first()) {
-            (Stopped::CallerGone(ticket), _) => Why::CallerGone(ticket),
-            (Stopped::OutOfTime, Some(Member { path_lock, kind })) => {
+        match end {
+            Stopped::CallerGone(ticket) => Why::CallerGone(ticket),
+            Stopped::Refused(error) => Why::Denied(error.into()),
+            Stopped::OutOfTime => {
                 let mut waiting = Waiting::default();
                 waiting.waits_for(WaitsFor::List);
                 let (budget, waited) = (self.ask.budget, self.ask.budget.waited(self.started));
-                Why::Denied(path_lock.out_of_time(path_lock.path(), waiting, *kind, budget, waited))
+                let Member { path_lock, kind } = &self.members.first;
+                Why::Denied(path_lock.out_of_time(waiting, *kind, budget, waited))
             }
-            // This is not expected: there is at least one member.
-            (Stopped::OutOfTime, None) => Why::Denied(self.members.closed()),
         }
     }
 
@@ -319,7 +305,7 @@ impl Acquisition {
         let since = *since.get_or_insert_with(Instant::now);
         let error = AcquireError::NodeDeleted { path: path.to_owned(), times: *times };
         let denied = Why::Denied(error.into());
-        let Some(pause) = self.members.client.retry().pause(failures, since.elapsed()) else {
+        let Some(pause) = self.members.client().retry().pause(failures, since.elapsed()) else {
             return Err(denied);
         };
         let pause = if failures == 0 { Duration::ZERO } else { pause };
@@ -327,7 +313,7 @@ impl Acquisition {
             biased;
             end = stop.wait() => Err(match end {
                 Stopped::CallerGone(ticket) => Why::CallerGone(ticket),
-                Stopped::OutOfTime => denied,
+                Stopped::OutOfTime | Stopped::Refused(_) => denied,
             }),
             () = tokio::time::sleep(pause) => Ok(()),
         }

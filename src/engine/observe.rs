@@ -1,17 +1,15 @@
-//! The engine's reports of a call that acquires a lock, which become notes of the
-//! [journal](crate::session::journal).
+//! The engine's reports of a call that acquires a lock, which the [observer](crate::session::observer) passes on.
 
 use std::sync::Arc;
 
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::Recipe;
-use crate::engine::path_lock::{Ask, Member, PathLock};
+use crate::engine::path_lock::{Ask, PathLock};
 use crate::error::{AcquireError, ErrorKind, TryLockError};
 use crate::protocol::acquire::{AcquireEvent, Standing};
 use crate::protocol::node_name::Kind;
-use crate::session::journal::{self, Life};
-use crate::session::note::{CallNumber, Granted, How, Subject};
+use crate::session::observer::{self, CallEnd, CallNumber, Granted, How, Life, Subject};
 
 /// One call that acquires a lock, in the hands of its caller: eight bytes, and nothing if it is not observed.
 /// Its drop notes that it was cancelled, unless it has ended.
@@ -21,20 +19,18 @@ pub(crate) struct Call(Option<Arc<Life>>);
 impl Call {
     /// Notes a call, whose attempts carry its number.
     pub(crate) fn begin(path_lock: &PathLock, ask: &mut Ask) -> Self {
-        let kind = ask.kind;
-        Self::begin_as(|| recipe(path_lock, kind), path_lock, ask)
+        Self::begin_as(recipe(path_lock, ask.kind), path_lock, ask)
     }
 
-    /// Notes a call for several locks as one. Its path is that of the first.
-    pub(crate) fn begin_multi(in_order: &[Member], ask: &mut Ask) -> Self {
-        let first = in_order.first();
-        first.map_or(Self(None), |first| Self::begin_as(|| "multi_lock", &first.path_lock, ask))
+    /// Notes a call for several locks as one, of which this is the first.
+    pub(crate) fn begin_multi(first: &PathLock, ask: &mut Ask) -> Self {
+        Self::begin_as("multi_lock", first, ask)
     }
 
-    fn begin_as(recipe: impl FnOnce() -> &'static str, path_lock: &PathLock, ask: &mut Ask) -> Self {
+    fn begin_as(recipe: &'static str, path_lock: &PathLock, ask: &mut Ask) -> Self {
         let life = Life::begin(|| Subject {
             path: path_lock.path().clone(),
-            recipe: recipe(),
+            recipe,
             #[cfg(feature = "metrics")]
             prefix: path_lock.client().labels().of(path_lock.path().user()),
         });
@@ -42,9 +38,10 @@ impl Call {
         Self(life)
     }
 
-    /// Notes the result of the call, and returns it. `holds` are the granted ones. Each call that acquires
-    /// anything ends here. A grant that its caller has not seen when the client is drained is given back: the
-    /// drain may have looked before it was made (docs/protocol.md#drain).
+    /// Notes the result of the call, and returns it. `path_lock` is that of the call, or of the first of several, and
+    /// `holds` are the granted ones. Each call that acquires anything ends here. A grant that its caller has not seen
+    /// when the client is drained is given back: the drain may have looked before it was made
+    /// (docs/protocol.md#drain).
     pub(crate) fn ended<T, E: Reason + From<AcquireError>>(
         self,
         path_lock: &PathLock,
@@ -53,44 +50,22 @@ impl Call {
     ) -> Result<T, E> {
         let drained = || path_lock.client().refuses(path_lock.path());
         let result = result.and_then(|granted| drained().map_or(Ok(granted), |closed| Err(closed.into())));
-        self.told(result, holds)
-    }
-
-    /// The same for a call of several locks as one.
-    pub(crate) fn ended_multi<T, E: Reason + From<AcquireError>>(
-        self,
-        in_order: &[Member],
-        result: Result<T, E>,
-        holds: impl FnOnce(&T) -> &[Hold],
-    ) -> Result<T, E> {
-        match in_order.first() {
-            Some(first) => self.ended(&first.path_lock, result, holds),
-            None => self.told(result, holds),
-        }
-    }
-
-    fn told<T, E: Reason>(self, result: Result<T, E>, holds: impl FnOnce(&T) -> &[Hold]) -> Result<T, E> {
-        let Some(life) = &self.0 else { return result };
-        match &result {
-            Ok(granted) => self.granted(holds(granted)),
-            Err(error) => life.not_granted(error.reason()),
+        if let Some(life) = &self.0 {
+            match &result {
+                Ok(granted) => begin_holds(life, holds(granted)),
+                Err(error) => life.end(CallEnd::NotGranted(error.reason())),
+            }
         }
         result
     }
+}
 
-    /// Reports that these holds were granted.
-    pub(crate) fn granted(&self, holds: &[Hold]) {
-        let (Some(life), Some(first)) = (&self.0, holds.first()) else { return };
-        life.granted(Granted {
-            how: first.how(),
-            node: first.node(),
-            session: first.session().number(),
-            holds: holds.len(),
-        });
-        for hold in holds {
-            hold.held().begin_life(life);
-        }
-    }
+/// Reports that these holds were granted.
+fn begin_holds(life: &Arc<Life>, holds: &[Hold]) {
+    let Some(first) = holds.first() else { return };
+    let (how, node, session) = (first.how(), first.node(), first.session().number());
+    life.granted(Granted { how, node, session, holds: holds.len() });
+    holds.iter().for_each(|hold| hold.held().begin_life(life));
 }
 
 /// Why a call was not granted, as a label.
@@ -129,7 +104,7 @@ pub(super) fn converted(held: &Held, kind: Kind) {
 /// Reports that a call waits. `ahead` returns how many are known to be before it.
 pub(super) fn queued(call: Option<CallNumber>, node: Option<&str>, ahead: impl FnOnce() -> Option<usize>) {
     if let Some(call) = call {
-        journal::queued(call, node, ahead());
+        observer::queued(call, node, ahead());
     }
 }
 
@@ -149,6 +124,7 @@ fn recipe(path_lock: &PathLock, kind: Kind) -> &'static str {
         Recipe::FairLock => "fair_lock",
         Recipe::ReadWriteLock => read_write(kind),
         Recipe::Semaphore => "semaphore",
+        // An election begins no call.
         Recipe::LeaderLatch => "leader_latch",
     }
 }

@@ -6,10 +6,9 @@ use std::time::Instant;
 use zookeeper_client as zk;
 
 use crate::engine::hold::Hold;
-use crate::engine::read::{self, Read};
-use crate::engine::requests::make_directories_above;
+use crate::engine::read::{self, ReadNode};
 use crate::engine::transact::{Operation, transact};
-use crate::error::{Cause, OnceError, RequestFailure, TransactionError};
+use crate::error::{Cause, OnceError, TransactionError};
 use crate::options::ParentNodes;
 use crate::path::LockPath;
 use crate::protocol::once::{are_too_many, is_of, to_prune};
@@ -39,7 +38,7 @@ pub(crate) enum Recorded {
     /// It is there.
     Ours,
     /// Another is, which was written without the lock.
-    Another(Read),
+    Another(ReadNode),
     /// It is not known whether it is, or may come to be, until the lock's node is gone.
     InDoubt(TransactionError),
     /// It is not there, and will not be.
@@ -49,20 +48,18 @@ pub(crate) enum Recorded {
 impl Records {
     /// Returns the record of the occasion as the connected server knows it, which may lag behind: `None` says
     /// little.
-    pub(crate) async fn find(&self) -> Result<Option<Read>, OnceError> {
+    pub(crate) async fn find(&self) -> Result<Option<ReadNode>, OnceError> {
         let records = self.clone();
-        let found = self.client.run_while_polled(async move {
+        let found = async move {
             let path = records.record.server();
-            let found = records.client.ask(|_, handle| async move { read::ask(&handle, path).await });
-            found.await.map_err(RequestFailure::from)
-        });
-        let found = found.await.unwrap_or_else(|| Err(self.client.why_ended()));
-        found.map_err(|why| read::failed(&self.client, &self.record, why).into())
+            records.client.ask(|_, handle| async move { read::ask(&handle, path).await }).await
+        };
+        self.client.call(found, |why| read::failed(&self.client, &self.record, why).into()).await
     }
 
     /// Returns the record of the occasion, as the holder of the lock sees it: no other will write one while the
     /// lock is held.
-    pub(crate) async fn find_under(&self, hold: &Hold) -> Result<Option<Read>, OnceError> {
+    pub(crate) async fn find_under(&self, hold: &Hold) -> Result<Option<ReadNode>, OnceError> {
         read::get_data(&[hold], self.record.clone()).await
     }
 
@@ -134,7 +131,7 @@ impl Records {
     async fn make_directory(&self) -> bool {
         let made = self.client.ask(|_, handle| async move {
             let acl = self.client.acl();
-            make_directories_above(&self.client, &handle, &self.record, acl, ParentNodes::Persistent).await
+            self.client.make_directories_above(&handle, &self.record, acl, ParentNodes::Persistent).await
         });
         made.await.is_ok()
     }

@@ -10,27 +10,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::contender::{Contender, Process};
-use crate::engine::first_seen::FirstSeen;
+use crate::engine::first::FirstSeen;
+use crate::engine::held::Holder;
 use crate::engine::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
-use crate::engine::shared_readers::SharedReaders;
-use crate::engine::shared_room::{Holder, SharedRoom};
+use crate::engine::shared_room::SharedRoom;
 use crate::engine::slots::Slots;
 use crate::error::{
-    AcquireError, BuildError, Contention, Error, Holding, LocalHolder, Lost, LostReason, Purpose,
-    RequestFailure, TryLockError,
+    AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose, RequestFailure,
+    TryLockError,
 };
 use crate::path::LockPath;
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting};
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
-use crate::protocol::room::HandOff;
 use crate::session::core::Core;
 use crate::session::log;
 use crate::session::nodes::NodeOwner;
-use crate::session::note::CallNumber;
+use crate::session::observer::CallNumber;
 
 /// The key of a path lock within a client.
 pub(crate) type Key = (LockPath, Recipe);
@@ -129,11 +128,9 @@ pub(crate) struct PathLock {
     /// mutex's nodes.
     queue: Arc<SharedQueue>,
     slots: Arc<Slots>,
-    /// The room where attempts wait behind one node; `None` if each has its own node.
-    room: Option<Arc<SharedRoom>>,
-    /// The readers that share a node; `None` if each has its own node.
-    readers: Option<Arc<SharedReaders>>,
-    /// The holds of this path lock that are not the room's, by the numbers of their attempts, so the oldest is the first.
+    /// The rooms where attempts of a kind wait behind one node; none of a kind of which each has its own node.
+    rooms: Vec<Arc<SharedRoom>>,
+    /// The holds of this path lock that are no room's, by the numbers of their attempts, so the oldest is the first.
     holders: Mutex<BTreeMap<u64, Holder>>,
     foreign_reported: AtomicBool,
     /// Whether a call that waits for a hold of the same client is being checked, or has been logged.
@@ -150,10 +147,6 @@ impl Holder {
 
     pub(super) fn as_holding(&self, path: &str) -> Holding {
         Holding { path: path.to_owned(), held_for: self.since.elapsed(), location: self.location }
-    }
-
-    fn as_local(&self) -> LocalHolder {
-        LocalHolder { held_for: self.since.elapsed(), location: self.location }
     }
 }
 
@@ -219,15 +212,15 @@ impl PathLock {
         options: LockOptions,
         queue: Arc<SharedQueue>,
     ) -> Self {
-        let (recipe, hand_off, is_kept) = (options.recipe, options.hand_off, options.sticky.is_some());
-        let is_read_write = recipe == Recipe::ReadWriteLock;
-        let has_room = recipe == Recipe::Mutex || is_read_write;
-        // A read-write lock keeps the node of the readers instead.
-        let room = has_room.then(|| SharedRoom::new(hand_off, is_kept && !is_read_write, client.holders()));
-        let readers = is_read_write.then(|| {
-            // Each waiting caller gets a separate hold.
-            SharedReaders::new(SharedRoom::new(HandOff::NONE, false, client.holders()), is_kept, hand_off)
-        });
+        let room = |kind, is_kept| {
+            SharedRoom::new(kind, options.hand_off, is_kept && options.sticky.is_some(), client.holders())
+        };
+        let rooms = match options.recipe {
+            Recipe::Mutex => vec![room(Kind::Exclusive, true)],
+            // Only the node of readers is kept.
+            Recipe::ReadWriteLock => vec![room(Kind::Exclusive, false), room(Kind::Shared, true)],
+            Recipe::FairLock | Recipe::Semaphore | Recipe::LeaderLatch => Vec::new(),
+        };
         Self {
             registry,
             client,
@@ -235,8 +228,7 @@ impl PathLock {
             slots: Slots::new(options.node_limit),
             options,
             queue,
-            room,
-            readers,
+            rooms,
             holders: Mutex::default(),
             foreign_reported: AtomicBool::new(false),
             self_wait: AtomicBool::new(false),
@@ -284,14 +276,9 @@ impl PathLock {
         &self.queue
     }
 
-    /// Returns the room in which its attempts wait; `None` if each has its own node.
-    pub(super) fn room(&self) -> Option<&Arc<SharedRoom>> {
-        self.room.as_ref()
-    }
-
-    /// Returns its readers that share a node; `None` if each has its own node.
-    pub(super) fn readers(&self) -> Option<&Arc<SharedReaders>> {
-        self.readers.as_ref()
+    /// Returns the room in which its attempts of this kind wait; `None` if each has its own node.
+    pub(super) fn room(&self, kind: Kind) -> Option<&Arc<SharedRoom>> {
+        self.rooms.iter().find(|room| room.kind == kind)
     }
 
     /// Returns the slots of its attempts.
@@ -299,27 +286,12 @@ impl PathLock {
         &self.slots
     }
 
-    /// Returns whether a newcomer that finds no slot is refused.
-    pub(super) fn refuses_waiters(&self) -> bool {
-        self.options.recipe == Recipe::FairLock
-    }
-
-    /// Returns whether its holder is one of the contenders that its option counts, and keeps the slot.
-    pub(super) fn counts_holder(&self) -> bool {
-        matches!(self.options.recipe, Recipe::FairLock | Recipe::Semaphore)
-    }
-
-    /// Returns whether attempts that arrive together share one list. Otherwise each sends its own together
-    /// with its create, as the mutex promises.
-    pub(super) fn shares_lists(&self) -> bool {
-        self.options.recipe == Recipe::FairLock
-    }
-
-    /// Returns whether a contender waits in memory for a predecessor of the same session. Only those of a
-    /// fair lock do: it may have thousands of waiters, more than a session can watch. The other queues look
-    /// from outside as their recipes say (docs/protocol.md#seen-from-outside).
-    pub(crate) fn waits_in_memory(&self) -> bool {
-        self.options.recipe == Recipe::FairLock
+    /// Returns whether each contender has a node from the beginning (docs/protocol.md#fair-waiters). There may be
+    /// thousands, more than a session can watch: they wait in memory for a predecessor of the same session, and
+    /// those that arrive together share one list. The other queues look from outside as their recipes say
+    /// (docs/protocol.md#seen-from-outside).
+    pub(crate) fn is_fair(&self) -> bool {
+        self.options.recipe.is_fair()
     }
 
     /// Returns the knowledge of the node that is first in the queue.
@@ -356,12 +328,13 @@ impl PathLock {
         if self.options.semaphore.is_some() {
             return None;
         }
-        self.holder_for(kind).map(|holder| Ahead { count: 1, first: Some(holder.held.name()) })
+        self.holder_for(kind)
+            .map(|holder| Ahead { count: 1, first: Some(self.path.user_child(&holder.held.name())) })
     }
 
     /// Returns the hold of this client that blocks another of this kind; `None` if there is none.
-    pub(super) fn local_holder(&self, kind: Kind) -> Option<LocalHolder> {
-        self.holder_for(kind).map(|holder| holder.as_local())
+    pub(super) fn local_holder(&self, kind: Kind) -> Option<Box<Holding>> {
+        self.holder_for(kind).map(|holder| Box::new(holder.as_holding(self.path.user())))
     }
 
     /// Returns the error of a call that was not granted within `asked`, of which it has `waited`.
@@ -373,20 +346,19 @@ impl PathLock {
         waited: Duration,
     ) -> AcquireError {
         let (budget, waited) = (Budget::Until { deadline: Instant::now(), asked }, waited.max(asked));
-        self.out_of_time(&self.path, waiting, kind, budget, waited).timed_out(asked, waited)
+        self.out_of_time(waiting, kind, budget, waited).timed_out(asked, waited)
     }
 
-    /// Returns the error of a call whose time has passed. The nodes that it has seen are in `directory`.
+    /// Returns the error of a call whose time has passed.
     pub(super) fn out_of_time(
         &self,
-        directory: &LockPath,
         waiting: Waiting,
         kind: Kind,
         budget: Budget,
         waited: Duration,
     ) -> TryLockError {
         match waiting.late(budget.if_busy(), || self.own_ahead(kind)) {
-            Late::Busy(ahead) => match (budget, self.would_block_in(directory, kind, ahead)) {
+            Late::Busy(ahead) => match (budget, self.would_block(kind, ahead)) {
                 (Budget::Until { asked, .. }, busy) => busy.timed_out(asked, waited).into(),
                 (Budget::Try { .. } | Budget::Forever, busy) => busy,
             },
@@ -399,14 +371,9 @@ impl PathLock {
 
     /// Returns the error of a try that has found other contenders.
     pub(crate) fn would_block(&self, kind: Kind, ahead: Ahead) -> TryLockError {
-        self.would_block_in(&self.path, kind, ahead)
-    }
-
-    /// Returns the same where their nodes are in another directory than the queue's.
-    pub(super) fn would_block_in(&self, directory: &LockPath, kind: Kind, ahead: Ahead) -> TryLockError {
         let contention = Contention {
             ahead: ahead.count,
-            first: ahead.first.map(|name| directory.user_child(&name)),
+            first: ahead.first,
             held_by: self.held_by(),
             holder: self.local_holder(kind),
         };
@@ -425,7 +392,7 @@ impl PathLock {
 
     /// Returns the same of a call whose client has ended.
     pub(crate) fn ended(&self) -> AcquireError {
-        self.failed(self.client.why_ended())
+        self.client.ended(&self.path)
     }
 
     /// Returns the error of a lock that was lost before its caller had it, with no time left.
@@ -446,22 +413,26 @@ impl PathLock {
     /// Returns copies of the holders: asking one whether it holds may call foreign code, which must find the
     /// mutex free.
     pub(super) fn holders(&self) -> Vec<Holder> {
-        let in_room = self.room.as_deref().and_then(SharedRoom::holder);
-        in_room.into_iter().chain(self.lock_holders().values().cloned()).collect()
+        let mut all: Vec<_> = self.rooms.iter().flat_map(|room| room.holders()).collect();
+        all.extend(self.lock_holders().values().cloned());
+        all
     }
 
     pub(super) fn lock_holders(&self) -> MutexGuard<'_, BTreeMap<u64, Holder>> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives up a node that is kept for the next caller, if there is one.
+    /// Gives up nodes that are kept for the next caller.
     pub(super) fn give_up_kept(&self) {
-        if let Some(room) = &self.room {
-            room.give_up(None);
-            room.wake.notify_one();
+        for room in &self.rooms {
+            room.give_up();
         }
-        if let Some(readers) = &self.readers {
-            readers.close_any();
+    }
+
+    /// Has no further reader share a node with others of this client.
+    pub(super) fn close_shared_node(&self) {
+        if let Some(readers) = self.room(Kind::Shared) {
+            readers.give_up();
         }
     }
 
@@ -505,11 +476,8 @@ impl fmt::Debug for PathLock {
 impl Drop for PathLock {
     fn drop(&mut self) {
         // No handle can use a node that is kept, from here on.
-        if let Some(room) = &self.room {
+        for room in &self.rooms {
             room.close();
-        }
-        if let Some(readers) = &self.readers {
-            readers.close_any();
         }
         self.registry.forget(&(self.path.clone(), self.options.recipe));
     }

@@ -2,20 +2,18 @@
 //! (docs/protocol.md#persistent-node).
 
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
 use crate::engine::registry::Registry;
-use crate::engine::requests::{make_directories_above, to_library};
 use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
 use crate::options::{Acl, ParentNodes};
 use crate::path::LockPath;
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::persistent_node::{Owner, PersistentNodeState, owner};
-use crate::session::clock;
 use crate::session::core::{Core, NoSession};
 use crate::session::log;
 use crate::session::retry::clean_up_pause;
@@ -26,19 +24,19 @@ use crate::session::zk_session::{Session, SessionGone};
 
 /// Whose turn it is to have the node at a path, of the handles of one client. Two of one session at once could
 /// take each other's node for their own when creates are not answered.
-pub(crate) type Turns = Registry<String, Turn>;
+pub(crate) type PathTurns = Registry<String, PathTurn>;
 
 /// The turns at one path, in order of arrival.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct PathTurn {
     path: String,
-    turns: Arc<Turns>,
+    turns: Arc<PathTurns>,
     mutex: tokio::sync::Mutex<()>,
 }
 
-impl Turn {
+impl PathTurn {
     /// Returns the turns at a path.
-    pub(crate) fn at(turns: &Arc<Turns>, path: &LockPath) -> Arc<Self> {
+    pub(crate) fn at(turns: &Arc<PathTurns>, path: &LockPath) -> Arc<Self> {
         let path = path.server().to_owned();
         let mut known = turns.lock();
         if let Some(turn) = known.get(&path).and_then(Weak::upgrade) {
@@ -52,7 +50,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for PathTurn {
     fn drop(&mut self) {
         self.turns.forget(&self.path);
     }
@@ -68,24 +66,30 @@ pub(crate) struct Wanted {
 
 /// The state that a node and its task share.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct ManagedNode {
     pub(crate) path: LockPath,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parents: ParentNodes,
     pub(crate) has_credentials: Option<bool>,
     pub(crate) state: watch::Sender<PersistentNodeState>,
+    outcome: watch::Sender<Outcome>,
+}
+
+/// What has come of the data that were wanted.
+#[derive(Clone, Debug, Default)]
+struct Outcome {
     /// The generation of the data that the node was given last.
-    pub(crate) written: watch::Sender<u64>,
+    written: u64,
     /// The generation of the data with which the servers have refused it last.
-    refused: watch::Sender<u64>,
+    refused: u64,
     /// Why the node is not there.
-    trouble: Mutex<Option<PersistentNodeError>>,
+    trouble: Option<PersistentNodeError>,
 }
 
 /// The orders of the handle: the wanted node, until the handle is dropped.
 pub(crate) type Orders = watch::Receiver<Wanted>;
 
-impl Node {
+impl ManagedNode {
     pub(crate) fn new(client: &Core, path: LockPath, acl: Arc<[Acl]>, parents: ParentNodes) -> Arc<Self> {
         Arc::new(Self {
             path,
@@ -93,9 +97,7 @@ impl Node {
             parents,
             has_credentials: client.has_credentials(),
             state: watch::Sender::new(PersistentNodeState::Absent),
-            written: watch::Sender::new(0),
-            refused: watch::Sender::new(0),
-            trouble: Mutex::default(),
+            outcome: watch::Sender::default(),
         })
     }
 
@@ -124,13 +126,18 @@ impl Node {
 
     /// Returns why the node is not there, if that is known.
     pub(crate) fn trouble(&self) -> Option<PersistentNodeError> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.outcome.borrow().trouble.clone()
     }
 
     fn set_trouble(&self, trouble: Option<PersistentNodeError>) {
-        let before = mem::replace(&mut *self.trouble.lock().unwrap_or_else(PoisonError::into_inner), trouble);
-        // Not under the mutex.
-        drop(before);
+        self.set_outcome(|outcome| outcome.trouble = trouble);
+    }
+
+    /// Changes the outcome, and wakes the callers that wait for it, whose wakers may panic.
+    fn set_outcome(&self, change: impl FnOnce(&mut Outcome)) {
+        let mut outcome = self.outcome.borrow().clone();
+        change(&mut outcome);
+        contain_panic(|| drop(self.outcome.send_replace(outcome)));
     }
 
     /// Tells the user, whose wakers may panic.
@@ -144,17 +151,12 @@ impl Node {
         self.set_trouble(None);
         // First: a caller who waited for the data finds the node there.
         self.tell(PersistentNodeState::Present);
-        contain_panic(|| {
-            self.written.send_if_modified(|known| mem::replace(known, generation) != generation);
-        });
+        self.set_outcome(|outcome| outcome.written = generation);
     }
 
     /// Notifies callers that wait for these data, or earlier ones.
     fn tell_refused(&self, generation: u64, why: PersistentNodeError) {
-        self.set_trouble(Some(why));
-        contain_panic(|| {
-            self.refused.send_if_modified(|known| mem::replace(known, generation) != generation);
-        });
+        self.set_outcome(|outcome| (outcome.refused, outcome.trouble) = (generation, Some(why)));
         self.tell(PersistentNodeState::Refused);
     }
 
@@ -167,9 +169,9 @@ impl Node {
 /// Keeps the node there until the handle is dropped, which drops the sender of `orders`; then deletes it, and tells
 /// `closed`.
 pub(crate) fn run(
-    node: Arc<Node>,
+    node: Arc<ManagedNode>,
     client: Arc<Core>,
-    turn: Arc<Turn>,
+    turn: Arc<PathTurn>,
     orders: Orders,
     closed: oneshot::Sender<Result<(), PersistentNodeError>>,
 ) -> impl Future<Output = ()> + Send + 'static {
@@ -182,9 +184,9 @@ pub(crate) fn run(
 }
 
 async fn keep(
-    node: Arc<Node>,
+    node: Arc<ManagedNode>,
     client: Arc<Core>,
-    turn: Arc<Turn>,
+    turn: Arc<PathTurn>,
     mut orders: Orders,
     closed: oneshot::Sender<Result<(), PersistentNodeError>>,
 ) {
@@ -267,7 +269,7 @@ async fn keep(
     drop(closed.send(if is_left { Err(node.not_confirmed()) } else { Ok(()) }));
 }
 
-struct TellClosed(Arc<Node>);
+struct TellClosed(Arc<ManagedNode>);
 
 impl Drop for TellClosed {
     fn drop(&mut self) {
@@ -283,7 +285,7 @@ async fn dropped(orders: &mut Orders) {
 /// The stay of a node in one session.
 struct Stay<'a> {
     client: &'a Core,
-    node: &'a Node,
+    node: &'a ManagedNode,
     session: &'a Arc<Session>,
     earlier: &'a [i64],
     /// Whether a create was sent of which it is not known whether it made the node.
@@ -367,23 +369,20 @@ impl Stay<'_> {
 
     fn count(&mut self) {
         let session = self.session;
-        self.counted.get_or_insert_with(|| session.begin_work());
+        self.counted.get_or_insert_with(|| session.running.begin());
     }
 
     async fn create(&mut self, wanted: &Wanted) -> Next {
-        let (path, acls) = (self.node.path.server(), to_library(&self.node.acl));
-        let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
+        let (path, what) = (self.node.path.server(), (zk::CreateMode::Ephemeral, &*self.node.acl));
         // Until it is answered: this may be dropped.
         let before = mem::replace(&mut self.in_doubt, true);
-        let (sent, options) = (clock::now(), &options);
         self.count();
-        let answer = self
-            .session
-            .request(|handle| async move { handle.create(path, &wanted.data, options).await })
+        let session = self.session;
+        let answer = session
+            .request(|handle| async move { session.create(&handle, path, &wanted.data, what).await })
             .await;
         match answer {
             Ok(Ok((stat, _))) => {
-                self.session.lease().renewed(sent);
                 self.failures = 0;
                 if !self.session.owns(&stat) {
                     return Next::Look;
@@ -394,7 +393,6 @@ impl Stay<'_> {
                 Next::Look
             }
             Ok(Err(error)) => {
-                self.session.lease().renewed_by_refusal(sent, &error);
                 let is_there = error == zk::Error::NodeExists;
                 let failure = self.session.failure(error);
                 if !matches!(failure.kind, FailureKind::Unknown | FailureKind::SessionGone) {
@@ -413,9 +411,10 @@ impl Stay<'_> {
     }
 
     async fn make_parents(&mut self, missing: Failure) -> Next {
-        let (client, Node { path, acl, parents, .. }, session) = (self.client, self.node, self.session);
+        let (client, ManagedNode { path, acl, parents, .. }, session) =
+            (self.client, self.node, self.session);
         let made = session.request(|handle| async move {
-            make_directories_above(client, &handle, path, acl, *parents).await
+            client.make_directories_above(&handle, path, acl, *parents).await
         });
         let failure = match made.await {
             // This does not retry without a pause if the nodes are deleted all the time.
@@ -434,7 +433,7 @@ impl Stay<'_> {
     async fn look(&mut self, wanted: &Wanted) -> Next {
         let path = self.node.path.server();
         // Counted for as long as it may be set.
-        let watching = self.session.watch(path, WatchUse::Node);
+        let watching = self.session.watches.watch(path, WatchUse::Node);
         let watch = watching.is_some();
         let read = self.session.request(|handle| async move {
             if watch {
@@ -490,24 +489,22 @@ impl Stay<'_> {
 
     /// Writes new data, if the node is still the same as in the last look.
     async fn write(&mut self, wanted: &Wanted, version: i32) -> Next {
-        let (path, sent) = (self.node.path.server(), clock::now());
+        let (path, session) = (self.node.path.server(), self.session);
         // Until it is answered: this may be dropped.
         let before = self.late_write;
         self.late_write = before.or(Some(wanted.generation));
         self.count();
-        let written = self
-            .session
-            .request(|handle| async move { handle.set_data(path, &wanted.data, Some(version)).await });
+        let written = session.request(|handle| async move {
+            session.write(|| handle.set_data(path, &wanted.data, Some(version))).await
+        });
         match written.await {
             Ok(Ok(_)) => {
-                self.session.lease().renewed(sent);
                 self.late_write = None;
                 self.own = Some(wanted.generation);
                 self.node.tell_written(wanted.generation);
                 Next::Look
             }
             Ok(Err(error)) => {
-                self.session.lease().renewed_by_refusal(sent, &error);
                 let failure = self.session.failure(error.clone());
                 if !matches!(failure.kind, FailureKind::Unknown | FailureKind::SessionGone) {
                     self.late_write = before;
@@ -558,7 +555,7 @@ impl Stay<'_> {
 /// `left` are the earlier sessions one of which may have left a node of this task: that goes with its session, and is
 /// an error for as long as it is there.
 async fn withdraw(
-    node: &Node,
+    node: &ManagedNode,
     session: &Session,
     created: bool,
     left: &[i64],
@@ -573,7 +570,7 @@ async fn withdraw(
     let path = node.path.server();
     let mut failures = 0;
     // This counts as work, like a write.
-    let _counted = session.begin_work();
+    let _counted = session.running.begin();
     loop {
         let deleted = session.request(|handle| async move {
             // No node has this version. The answer is a committed transaction of this session, behind which a create
@@ -640,16 +637,14 @@ const NO_VERSION: i32 = i32::MIN;
 ///
 /// # Errors
 /// If the servers refuse it with these data or later ones, or the node is closed.
-pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), PersistentNodeError> {
-    let (mut written, mut states) = (node.written.subscribe(), node.state.subscribe());
-    let mut refused = node.refused.subscribe();
+pub(crate) async fn until_written(node: &ManagedNode, generation: u64) -> Result<(), PersistentNodeError> {
+    let (mut outcomes, mut states) = (node.outcome.subscribe(), node.state.subscribe());
     loop {
-        if *written.borrow_and_update() >= generation {
-            return Ok(());
-        }
-        match *states.borrow_and_update() {
-            PersistentNodeState::Refused if *refused.borrow_and_update() >= generation => {
-                if let Some(refused) = node.trouble() {
+        let (outcome, state) = (outcomes.borrow_and_update().clone(), *states.borrow_and_update());
+        match state {
+            _ if outcome.written >= generation => return Ok(()),
+            PersistentNodeState::Refused if outcome.refused >= generation => {
+                if let Some(refused) = outcome.trouble {
                     return Err(refused);
                 }
             }
@@ -658,9 +653,8 @@ pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), Pe
         }
         // An error is impossible: the node has the senders.
         tokio::select! {
-            _ = written.changed() => {}
+            _ = outcomes.changed() => {}
             _ = states.changed() => {}
-            _ = refused.changed() => {}
         }
     }
 }

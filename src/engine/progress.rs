@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::engine::slots::Slots;
 use crate::protocol::late::{Ahead, Waiting, WaitsFor};
+use crate::protocol::node_name::Kind;
 
 /// The progress of an attempt.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +32,23 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Known {
     progress: Progress,
+    /// The slots of which it waits for one, if it does, and for which kind of contender.
+    slots: Option<(Arc<Slots>, Kind)>,
     /// Whether the attempt has ended.
     ended: bool,
+}
+
+impl Known {
+    /// Returns the progress, with the holders of the slots now as ahead while it waits for one.
+    fn now(&mut self) -> &mut Progress {
+        let Self { progress, slots, .. } = self;
+        if let Some((slots, kind)) = slots {
+            let ahead = slots.ahead(*kind);
+            progress.has_waited |= ahead.is_some();
+            progress.waiting.saw(ahead);
+        }
+        progress
+    }
 }
 
 impl Shared {
@@ -51,12 +68,19 @@ impl ProgressSender {
     }
 
     pub(super) fn get(&self) -> Progress {
-        self.0.lock().progress.clone()
+        self.0.lock().now().clone()
     }
 
     /// Returns the live contenders ahead, if they are known.
     pub(super) fn ahead(&self) -> Option<Ahead> {
-        self.0.lock().progress.waiting.ahead().cloned()
+        self.0.lock().now().waiting.ahead().cloned()
+    }
+
+    /// Sets the slots of which it waits for one; `None` once it has it.
+    pub(super) fn waits_for_slot(&self, slots: Option<(Arc<Slots>, Kind)>) {
+        let known = &mut *self.0.lock();
+        known.progress.waiting.waits_for(WaitsFor::Slot);
+        known.slots = slots;
     }
 
     /// Sets the node in the queue. This is the only change that wakes the caller.
@@ -95,7 +119,7 @@ pub(crate) struct ProgressReceiver(Arc<Shared>);
 
 impl ProgressReceiver {
     pub(super) fn get(&self) -> Progress {
-        self.0.lock().progress.clone()
+        self.0.lock().now().clone()
     }
 
     /// Waits until the attempt has a node. `None` if it ends, or has ended, without one.

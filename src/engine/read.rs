@@ -13,7 +13,7 @@ use crate::session::zk_session::SessionGone;
 
 /// A node as it was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Read {
+pub(crate) struct ReadNode {
     pub(crate) data: Vec<u8>,
     /// Of the data.
     pub(crate) version: i32,
@@ -22,9 +22,9 @@ pub(crate) struct Read {
 }
 
 /// Sends the read of a node. `None` if there is no such node.
-pub(crate) async fn ask(handle: &zk::Client, path: &str) -> Result<Option<Read>, zk::Error> {
+pub(crate) async fn ask(handle: &zk::Client, path: &str) -> Result<Option<ReadNode>, zk::Error> {
     match handle.get_data(path).await {
-        Ok((data, stat)) => Ok(Some(Read { data, version: stat.version, ctime: stat.ctime })),
+        Ok((data, stat)) => Ok(Some(ReadNode { data, version: stat.version, ctime: stat.ctime })),
         Err(zk::Error::NoNode) => Ok(None),
         Err(error) => Err(error),
     }
@@ -35,7 +35,7 @@ pub(crate) async fn ask(handle: &zk::Client, path: &str) -> Result<Option<Read>,
 pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
     holds: &[&Hold],
     path: LockPath,
-) -> Result<Option<Read>, E> {
+) -> Result<Option<ReadNode>, E> {
     let Some(first) = holds.first() else {
         // This is not expected: a guard has a hold.
         return Err(Lost { path: "".into(), reason: LostReason::Closed }.into());

@@ -8,12 +8,11 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 use zookeeper_client as zk;
 
+use crate::engine::first::in_queue;
 use crate::engine::lists;
 use crate::engine::lock_options::LockOptions;
-use crate::engine::node_contender::first_contender;
 use crate::engine::path_lock::PathLock;
 use crate::engine::seat::Seat;
-use crate::options::{Acl, ParentNodes, Permissions};
 use crate::path::LockPath;
 use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
@@ -21,13 +20,11 @@ use crate::protocol::local_queue::{Neighbour, Notice, Numbered};
 use crate::protocol::node_name::{Child, Dialect, Family, Naming, classify};
 use crate::protocol::queue::{Listing, Queue};
 use crate::session::cleanup::{Item, Orphan};
-use crate::session::clock;
-use crate::session::core::Core;
 use crate::session::directory_watches::Setting;
 use crate::session::log;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::window::Slot;
-use crate::session::zk_session::{Session, SessionGone, answers};
+use crate::session::zk_session::{Session, SessionGone};
 
 /// Returns a fresh id for one create request (docs/protocol.md#one-id-per-create), as the dialect writes it.
 pub(super) fn new_id(naming: Naming) -> String {
@@ -47,26 +44,22 @@ async fn send_create(seat: Seat<'_>, slot: Slot, id: String) -> AcquireEvent {
     let Seat { path_lock, session, number, kind } = seat;
     let beginning = path_lock.naming().prefix(&id, kind);
     let path = path_lock.path().child(&beginning);
-    let acls = to_library(&path_lock.options().acl);
-    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
-    let sent = clock::now();
-    let (path, options, beginning) = (&path, &options, &beginning);
+    let what = (zk::CreateMode::EphemeralSequential, &*path_lock.options().acl);
+    let (path, beginning) = (&path, &beginning);
     let queue = path_lock.queue();
-    let may_wait = path_lock.waits_in_memory() && queue.with(|queue| queue.may_skip_list(session.number()));
+    let may_wait = path_lock.is_fair() && queue.with(|queue| queue.may_skip_list(session.number()));
     let list_too = !may_wait && !expects_first(seat);
     let data = &path_lock.node_data();
     let both = session.request(|handle| async move {
-        let create = handle.create(path, data, options);
+        let create = session.create(&handle, path, data, what);
         queue.with(|queue| queue.create_sent(number, session.number()));
         let list = list_too.then(|| list(path_lock, session, &handle));
         let create = async move {
             let answer = create.await;
             drop(slot);
             // Registered before the list arrives: attempts that come in the meantime may wait for it.
-            answer.map(|(stat, sequence)| {
-                session.lease().renewed(sent);
-                created(path_lock, session, format!("{beginning}{sequence}"), &stat)
-            })
+            answer
+                .map(|(stat, sequence)| created(path_lock, session, format!("{beginning}{sequence}"), &stat))
         };
         let list = async move {
             match list {
@@ -88,7 +81,6 @@ async fn send_create(seat: Seat<'_>, slot: Slot, id: String) -> AcquireEvent {
     let (create, before) = match create {
         Ok(created) => created,
         Err(error) => {
-            session.lease().renewed_by_refusal(sent, &error);
             let failure = session.failure(error);
             if failure.kind == FailureKind::NoNode {
                 // This comes before the directory is created: a later attempt must not be in it first.
@@ -151,11 +143,11 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
     if !watch.ask(number) {
         return;
     }
-    let Some(watching) = session.watch(path, WatchUse::Directory) else {
+    let Some(watching) = session.watches.watch(path, WatchUse::Directory) else {
         return watch.not_set(number);
     };
-    session.directory_watches().add(watch);
-    let setting = Setting::new(number, states, watching);
+    session.directory_watches.add(watch);
+    let setting = Setting { session: number, states, watching };
     let (watch, session, path) = (Arc::downgrade(watch), Arc::clone(session), path.to_owned());
     let mut answered = Box::pin(async move {
         let path = &path;
@@ -189,7 +181,7 @@ pub(super) fn created(
     stat: &zk::Stat,
 ) -> (Answer<OwnNode>, Option<Neighbour>) {
     let path = path_lock.path().child(&name);
-    session.adopt(path, path_lock.as_owner());
+    session.nodes.adopt(path, path_lock.as_owner());
     let before = known_before(path_lock, session, &name);
     (check_owner(session, name, stat), before)
 }
@@ -199,7 +191,7 @@ pub(super) fn created(
 fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
     match classify(name, path_lock.naming()) {
         Child::Contender { sequence, .. } if path_lock.naming().family != Family::ReadWrite => {
-            let leaving = |name: &str| session.is_leaving(&path_lock.path().child(name));
+            let leaving = |name: &str| session.nodes.is_leaving(&path_lock.path().child(name));
             path_lock.queue().with(|queue| {
                 let before = queue.created(session.number(), name, sequence);
                 // A waiter reports that live contenders are ahead. If that is not certain, it lists instead.
@@ -245,7 +237,7 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
         session.request(|handle| async move { handle.check_stat(&path).await?.ok_or(zk::Error::NoNode) });
     AcquireEvent::Inspected(match answer(session, stat.await) {
         Answer::Is(stat) => {
-            session.adopt(path_lock.path().child(name), path_lock.as_owner());
+            session.nodes.adopt(path_lock.path().child(name), path_lock.as_owner());
             if path_lock.naming().family != Family::ReadWrite {
                 path_lock.queue().with(|queue| queue.know(session.number(), name));
             }
@@ -259,11 +251,11 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
 /// happens to it.
 pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
-    if let Some(own) = own.filter(|_| path_lock.waits_in_memory()) {
+    if let Some(own) = own.filter(|_| path_lock.is_fair()) {
         path_lock.queue().with(|queue| queue.watch(session.number(), own, predecessor));
     }
     let path = path_lock.path().child(predecessor);
-    let Some(_watching) = session.watch(&path, WatchUse::Queue) else {
+    let Some(_watching) = session.watches.watch(&path, WatchUse::Queue) else {
         return AcquireEvent::WatchFailed(FailureKind::TooManyWatches.into());
     };
     let path = &path;
@@ -272,7 +264,8 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
         Answer::Is((data, stat, watcher)) => {
             // The error of an attempt that is not granted in time names this contender
             // (docs/protocol.md#held-by).
-            let contender = first_contender(path_lock, session, predecessor, (&data, &stat));
+            let (naming, read, id) = (path_lock.naming(), (&*data, &stat), session.session_id());
+            let contender = in_queue(naming, path_lock.path(), predecessor, read, id);
             (watcher, contender.and_then(|contender| path_lock.first_seen().watched(contender)))
         }
         // This includes NoAuth, which ends the attempt. An `exists` would set a watch without the READ
@@ -326,7 +319,7 @@ pub(super) fn list<'a>(
     session: &'a Arc<Session>,
     handle: &'a zk::Client,
 ) -> Pin<Box<dyn Future<Output = Result<Listing, zk::Error>> + Send + 'a>> {
-    if !path_lock.shares_lists() {
+    if !path_lock.is_fair() {
         return Box::pin(list_alone(path_lock, session, handle));
     }
     let (queue, client) = (path_lock.queue(), path_lock.client());
@@ -386,7 +379,7 @@ pub(super) fn delete_late_creates(
     session: &Arc<Session>,
     children: &[String],
 ) {
-    for late in session.find_late_creates(directory, children) {
+    for late in session.unknown_creates.take_late(directory, children) {
         let path = directory.user();
         log::debug!(path, node = late, "a create came through after it was given up");
         path_lock.client().cleanup().submit(Item {
@@ -407,64 +400,5 @@ pub(super) async fn make_directories(
     handle: &zk::Client,
 ) -> Result<(), zk::Error> {
     let LockOptions { acl, parents, .. } = path_lock.options();
-    make_directories_at(path_lock.client(), handle, directory.server(), acl, *parents).await
-}
-
-/// Creates the directories above a node that are missing, after a request that failed because of them.
-pub(super) async fn make_directories_above(
-    client: &Core,
-    handle: &zk::Client,
-    node: &LockPath,
-    acl: &[Acl],
-    parents: ParentNodes,
-) -> Result<(), zk::Error> {
-    // There is always a root.
-    let directory = node.parent().ok_or(zk::Error::NoNode)?;
-    make_directories_at(client, handle, directory.server(), acl, parents).await
-}
-
-/// Creates a directory and those above it that are missing, as containers if the servers know them.
-pub(super) async fn make_directories_at(
-    client: &Core,
-    handle: &zk::Client,
-    path: &str,
-    acl: &[Acl],
-    parents: ParentNodes,
-) -> Result<(), zk::Error> {
-    let acls = to_library(acl);
-    // Tries upwards from the leaf until a parent exists, then creates downwards.
-    let make = async |mode: zk::CreateMode| handle.mkdir(path, &mode.with_acls(zk::Acls::new(&acls))).await;
-    if parents == ParentNodes::Persistent || !client.makes_containers() {
-        return make(zk::CreateMode::Persistent).await;
-    }
-    // Servers that do not know the request say so, or close the connection (ZooKeeper 3.4, ClickHouse
-    // Keeper). The latter is taken for that once it has happened twice in a row while another request was
-    // answered.
-    for _ in 0..2 {
-        match make(zk::CreateMode::Container).await {
-            Err(zk::Error::Unimplemented) => break,
-            Err(zk::Error::ConnectionLoss) => answers(handle).await?,
-            made => return made,
-        }
-    }
-    client.make_no_containers();
-    make(zk::CreateMode::Persistent).await
-}
-
-pub(super) fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
-    let permission = |set: Permissions| {
-        [
-            (Permissions::READ, zk::Permission::READ),
-            (Permissions::WRITE, zk::Permission::WRITE),
-            (Permissions::CREATE, zk::Permission::CREATE),
-            (Permissions::DELETE, zk::Permission::DELETE),
-            (Permissions::ADMIN, zk::Permission::ADMIN),
-        ]
-        .into_iter()
-        .filter(|(ours, _)| set.contains(*ours))
-        .fold(zk::Permission::NONE, |all, (_, theirs)| all | theirs)
-    };
-    acl.iter()
-        .map(|acl| zk::Acl::new(permission(acl.permissions), zk::AuthId::new(&acl.scheme, &acl.id)))
-        .collect()
+    path_lock.client().make_directories(handle, directory, acl, *parents).await
 }

@@ -35,7 +35,7 @@ pub(crate) async fn revocation_requested(
         let node = held.name();
         let path = directory.child(&node);
         let period = session.lease().heartbeat_interval();
-        let watching = session.watch(&path, WatchUse::Revocation);
+        let watching = session.watches.watch(&path, WatchUse::Revocation);
         let mut ended = pin!(session.ended());
         let (path_of_node, watched) = (path.as_str(), watching.is_some());
         // The session is kept for the request only.

@@ -2,21 +2,20 @@
 //! waits at their deadlines. One task where the session runs, while anybody waits; a caller has no separate
 //! task, timer or attempt.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::ask_first;
 use crate::engine::attempt;
+use crate::engine::first::asks_at;
 use crate::engine::hold::Hold;
+use crate::engine::look::ask_first;
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
-use crate::engine::pending::GrantReceiver;
-use crate::engine::progress::Progress;
-use crate::engine::shared_readers::{Joined, SharedNode, SharedReaders};
+use crate::engine::pending::ResultReceiver;
 use crate::engine::shared_room::{Arrived, Granted, Look, SharedRoom, State, Tried, Waiter};
 use crate::error::TryLockError;
 use crate::path::LockPath;
@@ -24,7 +23,6 @@ use crate::protocol::late::Ahead;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::protocol::room::{Late, Position};
-use crate::session::note::How;
 use crate::session::waker;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;
@@ -40,17 +38,13 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
         return Err(closed.into());
     }
-    let readers = path_lock.readers().filter(|_| ask.kind == Kind::Shared);
-    if let Some(Joined { held, session, token }) = readers.and_then(|readers| readers.join(ask.lease)) {
-        return Ok(Hold::new(Arc::clone(&path_lock), session, held, token, ask.location).by(How::Shared));
-    }
+    let Some(room) = path_lock.room(ask.kind) else {
+        return attempt::start(&path_lock, ask).0.result().await;
+    };
     let deadline = match ask.budget {
-        Budget::Try { .. } => return try_now(path_lock, ask).await,
+        Budget::Try { .. } => return try_now(&path_lock, room, ask).await,
         Budget::Until { deadline, .. } => Some(deadline),
         Budget::Forever => None,
-    };
-    let Some(room) = readers.map(|readers| readers.room()).or_else(|| path_lock.room()) else {
-        return attempt::start(&path_lock, ask).result().await;
     };
     let number = path_lock.client().cleanup().number();
     let at = Position::new(number, ask.admission == Admission::Again);
@@ -64,27 +58,15 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     let _leaves = Leaves { room, at };
     if let Some(ahead) = ahead {
         // Readers do not wait for each other.
-        observe::queued(ask.call, None, || readers.is_none().then_some(ahead));
+        observe::queued(ask.call, None, || (ask.kind == Kind::Exclusive).then_some(ahead));
     }
-    if let Some(readers) = path_lock.readers().filter(|_| ask.kind == Kind::Exclusive) {
+    if ask.kind == Kind::Exclusive {
         // Readers that come from here on wait behind this writer.
-        readers.close_any();
+        path_lock.close_shared_node();
     }
-    begin(&path_lock, room, readers);
-    let told = async {
-        tokio::select! {
-            biased;
-            told = told => told.ok(),
-            () = path_lock.client().drained() => None,
-        }
-    };
-    // `None` means that the task has ended with the client, or that the client is drained.
-    match waker::contain(told).await {
-        Some(Ok(mut granted)) if readers.is_some() => {
-            let Some(held) = granted.take() else { return had(&path_lock, granted, None) };
-            let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&granted.session));
-            Ok(Hold::new(path_lock, session, held, granted.token, ask.location).by(granted.how))
-        }
+    begin(&path_lock, room);
+    // Without an answer the task has ended with the client, or the client is drained.
+    match waker::contain(path_lock.client().unless_drained(told)).await.and_then(Result::ok) {
         Some(granted) => granted.and_then(|granted| had(&path_lock, granted, None)),
         None => Err(path_lock.ended().into()),
     }
@@ -92,97 +74,36 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
 
 /// Tries to get a lock without waiting for any other contender. If its client has no node, the call asks the
 /// servers by a separate one.
-async fn try_now(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
-    let readers = path_lock.readers().filter(|_| ask.kind == Kind::Shared);
-    let room = path_lock.room().filter(|_| readers.is_none());
-    if let Some(room) = room {
-        let unnamed = match room.try_now(ask.location) {
-            Tried::Granted(granted) => return had(&path_lock, granted, ask.lease),
-            Tried::Held => Some(Ahead { count: 1, first: None }),
-            Tried::Asks => None,
-        };
+async fn try_now(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, ask: Ask) -> Result<Hold, TryLockError> {
+    let unnamed = match room.try_now(ask.location) {
+        Tried::Granted(granted) => return had(path_lock, granted, ask.lease),
+        Tried::Held => Some(Ahead { count: 1, first: None }),
+        Tried::Asks => None,
+    };
+    if ask.kind == Kind::Exclusive {
         // This may also be a local hold outside the room: of a try, or of a multi-lock.
-        if let Some(ahead) = path_lock.own_ahead(Kind::Exclusive).or(unnamed) {
-            return Err(path_lock.would_block(Kind::Exclusive, ahead));
+        if let Some(ahead) = path_lock.own_ahead(ask.kind).or(unnamed) {
+            return Err(path_lock.would_block(ask.kind, ahead));
         }
     }
-    let hold = attempt::start(&path_lock, ask).result().await?;
-    if let Some(readers) = readers {
-        share(&path_lock, readers, &hold);
-    }
-    if let Some(room) = room.filter(|room| room.adopt(hold.held(), hold.token(), ask.location)) {
+    let hold = attempt::start(path_lock, ask).0.result().await?;
+    if room.adopt(hold.held(), hold.session(), hold.token(), ask.location) {
         // It is known as the room's.
         drop(path_lock.lock_holders().remove(&hold.held().number()));
+        close_to_writers(room, path_lock.room(Kind::Exclusive).map(|room| &**room));
         if room.sticky {
-            // Once the node is kept, the client watches for other contenders.
-            begin(&path_lock, room, None);
+            // Others are watched for, once it is kept, or shared.
+            begin(path_lock, room);
         }
     }
     Ok(hold)
 }
 
-/// Has the node of a granted reader shared from here on, and watched for writers while it is open. `None` if
-/// the reader has ended already.
-fn share(path_lock: &Arc<PathLock>, readers: &SharedReaders, hold: &Hold) -> Option<Arc<SharedNode>> {
-    let node = readers.share(hold.held(), hold.session(), hold.token())?;
-    // A writer that came before the node was open has closed nothing.
-    if path_lock.room().is_some_and(|room| room.lock().room.is_waited_for()) {
-        node.close();
-    }
-    if readers.is_kept() && node.is_open() {
-        let (watched, session) = (Arc::clone(&node), Arc::downgrade(hold.session()));
-        let (directory, naming, name) = (path_lock.path().clone(), path_lock.naming(), hold.node());
-        let idle = path_lock.options().sticky.unwrap_or_default();
-        path_lock.client().spawn(async move {
-            until_writers(&watched, &name, session, &directory, naming, idle).await;
-            watched.close();
-        });
-    }
-    Some(node)
-}
-
-/// Waits until a writer may want the lock, until that is not known any more, or until the open node has not been
-/// used for `idle` (docs/protocol.md#kept-read-node).
-async fn until_writers(
-    node: &SharedNode,
-    name: &str,
-    session: Weak<Session>,
-    directory: &LockPath,
-    naming: Naming,
-    idle: Duration,
-) {
-    let Some(first) = session.upgrade() else { return };
-    let Some(_watching) = first.watch(&directory.child("*"), WatchUse::Sticky) else { return };
-    let (mut valid, ended) = (first.lease().watch(), first.ended());
-    drop(first);
-    let mut ended = std::pin::pin!(ended);
-    while let Some(session) = session.upgrade().filter(|session| session.lease().is_valid()) {
-        let watched = watch_queue(&session, directory, naming).await;
-        // Not kept during the wait.
-        drop(session);
-        let Some((queue, watcher)) = watched else { return };
-        if queue.rank(name).is_none() {
-            return node.not_listed();
-        }
-        if queue.in_order(Some(Kind::Exclusive)).next().is_some() {
-            return;
-        }
-        drop(queue);
-        let mut event = std::pin::pin!(changed(watcher));
-        loop {
-            let left = node.idle_left(idle);
-            if left.is_zero() || !node.is_open() {
-                return;
-            }
-            tokio::select! {
-                // Readers of other processes come and go: looked at again, all that came at once together.
-                _ = &mut event => break,
-                _ = valid.changed() => return,
-                _ = &mut ended => return,
-                () = node.closed.notified() => {}
-                () = tokio::time::sleep(left.min(LONGEST)) => {}
-            }
-        }
+/// Has no reader join a node that was opened just now, if a writer waits: it has found none that it could
+/// close.
+fn close_to_writers(room: &SharedRoom, writers: Option<&SharedRoom>) {
+    if room.kind == Kind::Shared && writers.is_some_and(|writers| writers.is_waited_for()) {
+        room.give_up();
     }
 }
 
@@ -206,20 +127,8 @@ fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Wa
 /// Returns the hold that a room has granted. `lease` must still be set; for a caller that has waited, the
 /// room sets it.
 fn had(path_lock: &Arc<PathLock>, granted: Granted, lease: Option<Duration>) -> Result<Hold, TryLockError> {
-    let hold = Hold::of_room(Arc::clone(path_lock), granted).ok_or_else(|| path_lock.ended())?;
-    hold.held().begin_lease(lease);
-    Ok(hold)
-}
-
-impl State {
-    /// Returns how long it is until a node that is kept has been so for `idle`; `idle` if it is held.
-    fn idle_left(&self, idle: Duration) -> Duration {
-        self.kept_for().map_or(idle, |kept| idle.saturating_sub(kept))
-    }
-
-    fn progress(&self) -> Option<Progress> {
-        self.attempt.as_ref().map(|(_, progress)| progress.get())
-    }
+    granted.begin_lease(lease);
+    Hold::of_room(Arc::clone(path_lock), granted).ok_or_else(|| path_lock.ended().into())
 }
 
 /// A caller in the room, until it leaves.
@@ -235,7 +144,7 @@ impl Drop for Leaves<'_> {
 }
 
 /// Starts the room's task, or wakes it if there is something for it to do.
-fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, readers: Option<&Arc<SharedReaders>>) {
+fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
     let starts = {
         let mut state = room.lock();
         match state.task_sleeps_until {
@@ -246,7 +155,7 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, readers: Option<&Arc
             }
             Some(until) => {
                 let next = state.room.next_late();
-                let due = next.and_then(|(deadline, waiter)| ask_first::asks_at(deadline, waiter.asked));
+                let due = next.and_then(|(deadline, waiter)| asks_at(deadline, waiter.asked));
                 let sooner = due.is_some_and(|due| due < until);
                 if sooner || state.room.wants_attempt() {
                     room.wake.notify_one();
@@ -257,31 +166,21 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, readers: Option<&Arc
     };
     if starts {
         // Made here: a runtime that shuts down may drop the task before its first poll.
-        let (room, path_lock_of_task) = (Arc::clone(room), Arc::downgrade(path_lock));
-        let readers = readers.cloned();
-        let task = Task {
-            room,
-            readers,
-            path_lock: path_lock_of_task,
-            result: None,
-            watch: None,
-            asked: None,
-            is_done: false,
-        };
-        path_lock.client().spawn(task.run());
+        let (room, path_lock, client) = (Arc::clone(room), Arc::downgrade(path_lock), path_lock.client());
+        let task = Task { room, path_lock, result: None, watch: None, asked: None, is_done: false };
+        client.spawn(task.run());
     }
 }
 
-type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Returns whether the node was listed.
+type Watch = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// The task of a room.
 struct Task {
     room: Arc<SharedRoom>,
-    /// The readers that wait in the room and share the grant; `None` for writers, which get it in turn.
-    readers: Option<Arc<SharedReaders>>,
     path_lock: Weak<PathLock>,
     /// The result of the attempt under way.
-    result: Option<GrantReceiver>,
+    result: Option<ResultReceiver<Hold>>,
     /// Ends when there may be others that want the node with this number.
     watch: Option<(u64, Watch)>,
     /// The last deadline before which it has asked who is first.
@@ -324,18 +223,18 @@ impl Task {
             };
             let others = async {
                 match &mut self.watch {
-                    Some((node, watch)) => {
-                        watch.await;
-                        *node
-                    }
+                    Some((node, watch)) => (*node, watch.await),
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 biased;
                 result = result => self.ended(result.ok()),
-                node = others => {
+                (node, is_listed) = others => {
                     self.watch = None;
+                    if !is_listed {
+                        self.room.not_listed(node);
+                    }
                     self.room.others_come(node);
                 }
                 () = self.room.wake.notified() => {}
@@ -358,8 +257,8 @@ impl Task {
         self.is_done
     }
 
-    /// Starts an attempt if one is wanted. Returns until when there is nothing to do; `None` if the lock has no
-    /// handle any more.
+    /// Starts an attempt if one is wanted. Returns until when there is nothing to do; `None` if the lock has
+    /// no handle any more.
     fn work(&mut self) -> Option<Instant> {
         let path_lock = self.path_lock.upgrade()?;
         let wanted = {
@@ -376,9 +275,9 @@ impl Task {
             // A cancelled attempt may have been granted the lock, which is released here.
             self.result = None;
             self.room.attempt_over();
-            let ask = Ask { call, ..Ask::new(self.kind(), Budget::Forever, location) };
-            let pending = attempt::start(&path_lock, ask);
-            let (result, cancel, progress) = pending.split();
+            let ask = Ask { call, ..Ask::new(self.room.kind, Budget::Forever, location) };
+            let (pending, progress) = attempt::start(&path_lock, ask);
+            let (result, cancel) = pending.split();
             self.result = result;
             let cancelled = self.room.lock().begun((cancel, progress));
             drop(cancelled);
@@ -386,7 +285,7 @@ impl Task {
         self.watch_for_others(&path_lock);
         let idle = path_lock.options().sticky.filter(|_| self.room.sticky);
         if let Some(idle) = idle {
-            self.room.give_up(Some(idle));
+            self.room.give_up_idle(idle);
         }
         let mut state = self.room.lock();
         let now = Instant::now();
@@ -405,7 +304,7 @@ impl Task {
     /// caller's deadline; `None` if that has been done.
     fn question(&self, state: &State) -> Option<(Instant, Instant)> {
         let (deadline, waiter) = state.room.next_late()?;
-        let at = ask_first::asks_at(deadline, waiter.asked)?;
+        let at = asks_at(deadline, waiter.asked)?;
         (self.asked < Some(deadline)).then_some((at, deadline))
     }
 
@@ -417,7 +316,7 @@ impl Task {
         if let Some((_, deadline)) = question {
             self.asked = Some(deadline);
             if deadline > now {
-                ask_first::ask(&path_lock);
+                ask_first(&path_lock);
             }
         }
         self.late(&path_lock, now);
@@ -427,13 +326,14 @@ impl Task {
     fn watch_for_others(&mut self, path_lock: &PathLock) {
         let look = {
             let mut state = self.room.lock();
-            if self.watch.as_ref().is_some_and(|(node, _)| !state.room.has(*node)) {
+            if self.watch.as_ref().is_some_and(|(node, _)| !state.room.is_current(*node)) {
                 self.watch = None;
             }
             state.look.take()
         };
         if let Some(look) = look {
-            self.watch = Some((look.number, Box::pin(until_others(look, path_lock.naming()))));
+            self.watch =
+                Some((look.number, Box::pin(until_others(look, path_lock.naming(), self.room.kind))));
         }
     }
 
@@ -447,10 +347,12 @@ impl Task {
         match result {
             // The grant came too late.
             result if is_cancelled => drop(result),
-            Some(Ok(hold)) if hold.lost().is_none() => match &self.readers {
-                Some(readers) => self.share(readers, hold),
-                None => self.room.granted(hold.into_granted()),
-            },
+            Some(Ok(hold)) if hold.lost().is_none() => {
+                // Not the path lock, which would outlive its last handle until the node is kept.
+                let writers = hold.path_lock().room(Kind::Exclusive).cloned();
+                let is_open = || close_to_writers(&self.room, writers.as_deref());
+                self.room.granted(hold.into_granted(), is_open);
+            }
             // Lost before anybody had it: another attempt goes on.
             Some(Ok(hold)) => {
                 self.room.lock().room.attempt_ends();
@@ -477,40 +379,13 @@ impl Task {
         self.room.attempt_over();
     }
 
-    fn kind(&self) -> Kind {
-        if self.readers.is_some() { Kind::Shared } else { Kind::Exclusive }
-    }
-
-    /// Grants the node to all readers that wait. If no reader takes it, the node is deleted with its last
-    /// hold, or kept.
-    fn share(&self, readers: &Arc<SharedReaders>, hold: Hold) {
-        let node = share(hold.path_lock(), readers, &hold);
-        let Some(node) = node else {
-            // Over in this moment: another attempt goes on.
-            return self.room.lock().room.attempt_ends();
-        };
-        let waiting = self.room.lock().room.granted_to_all();
-        let mut how = hold.how();
-        let admit = |waiter: Waiter| {
-            let Joined { held, session, token } = node.admit(hold.held(), hold.session(), waiter.lease);
-            let how = std::mem::replace(&mut how, How::Shared);
-            (waiter.reply, Granted::new(held, session, token, how))
-        };
-        let admitted: Vec<_> = waiting.into_iter().map(admit).collect();
-        // This comes before one of them has the lock: a reader that is alone may upgrade it.
-        drop(hold);
-        for (reply, granted) in admitted {
-            // If the caller has left, the drop releases it.
-            drop(reply.send(Ok(granted)));
-        }
-    }
-
     fn fail(&self, waiter: Waiter, error: &TryLockError) {
         let _ = waiter.reply.send(Err(error.clone()));
     }
 
     /// Ends the waits that are over.
     fn late(&self, path_lock: &PathLock, now: Instant) {
+        let kind = self.room.kind;
         let (late, grants, progress, cancelled) = {
             let mut state = self.room.lock();
             let (late, grants, progress) = (state.room.late(now), state.grants, state.progress());
@@ -520,9 +395,9 @@ impl Task {
         drop(cancelled);
         for Late { waiter, before } in late {
             let mut waiting = progress.as_ref().map(|progress| progress.waiting.clone()).unwrap_or_default();
-            let known = waiting.ahead().cloned().or_else(|| path_lock.own_ahead(self.kind()));
+            let known = waiting.ahead().cloned().or_else(|| path_lock.own_ahead(kind));
             // Readers do not wait for each other.
-            let before = if self.readers.is_some() { 0 } else { before };
+            let before = if kind == Kind::Shared { 0 } else { before };
             // Other callers of this room have had the lock meanwhile, even if none of them has it at this
             // moment.
             let others = (grants > waiter.grants).then_some(Ahead { count: 0, first: None });
@@ -530,35 +405,47 @@ impl Task {
                 let count = ahead.count.saturating_add(before).max(1);
                 Ahead { count, ..ahead }
             }));
-            let error = path_lock.late(waiting, self.kind(), waiter.asked, waiter.began.elapsed());
+            let error = path_lock.late(waiting, kind, waiter.asked, waiter.began.elapsed());
             self.fail(waiter, &error.into());
         }
     }
 }
 
-/// Waits until there may be others that want this node, or until that is not known any more: a
-/// child of the directory comes or goes, the connection is interrupted, or the session ends
-/// (docs/protocol.md#kept-node).
-async fn until_others(look: Look, naming: Naming) {
+/// Waits until there may be others that want this node, or until that is not known any more: the connection
+/// is interrupted, or the session ends. Another that wants a mutex is any child of the directory that comes
+/// or goes (docs/protocol.md#kept-node); another that wants the node of readers is a writer in the list that
+/// follows (docs/protocol.md#kept-read-node). Returns `false` if the node is not in a list.
+async fn until_others(look: Look, naming: Naming, kind: Kind) -> bool {
     let Look { node, directory, session, .. } = look;
-    let Some(session) = session.upgrade() else { return };
+    let Some(first) = session.upgrade() else { return true };
     // Without a watch nothing is kept.
     // The `*` keeps this watch, of the directory's children, apart from one of its data.
-    let Some(_watching) = session.watch(&directory.child("*"), WatchUse::Sticky) else { return };
-    let mut valid = session.lease().watch();
-    let Some((queue, watcher)) = watch_queue(&session, &directory, naming).await else { return };
-    if !queue.in_order(None).eq([&*node]) || !session.lease().is_valid() {
-        return;
+    let Some(_watching) = first.watches.watch(&directory.child("*"), WatchUse::Sticky) else { return true };
+    let (mut valid, ended) = (first.lease().watch(), first.ended());
+    drop(first);
+    let mut ended = pin!(ended);
+    // Kept only for the list.
+    while let Some(session) = session.upgrade().filter(|session| session.lease().is_valid()) {
+        let Some((queue, watcher)) = watch_queue(&session, &directory, naming).await else { return true };
+        if queue.rank(&node).is_none() {
+            return false;
+        }
+        let are_others = match kind {
+            Kind::Exclusive => !queue.in_order(None).eq([&*node]),
+            Kind::Shared => queue.in_order(Some(Kind::Exclusive)).next().is_some(),
+        };
+        if are_others || !session.lease().is_valid() {
+            return true;
+        }
+        drop((queue, session));
+        tokio::select! {
+            // Readers of other processes come and go: looked at again, all that came at once together.
+            _ = changed(watcher) => if kind == Kind::Exclusive { return true },
+            _ = valid.changed() => return true,
+            _ = &mut ended => return true,
+        }
     }
-    drop(queue);
-    let ended = session.ended();
-    // Not kept during the wait.
-    drop(session);
-    tokio::select! {
-        _ = changed(watcher) => {}
-        _ = valid.changed() => {}
-        _ = ended => {}
-    }
+    true
 }
 
 /// Lists a directory, and watches its children. `None` if that fails, or the directory is unusable.

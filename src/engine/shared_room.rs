@@ -1,31 +1,34 @@
-//! The [`Room`] of one client and mutex, shared by its callers, its holder and the [task](crate::engine::room)
-//! that works for it: behind a mutex that is held for one decision at a time. Grants are sent, and anything
-//! else happens, after it is unlocked.
+//! The [`Room`] of one client and mutex, or of one side of a read-write lock, shared by its callers, its
+//! holders and the [task](crate::engine::room) that works for it: behind a mutex that is held for one
+//! decision at a time. Grants are sent, and anything else happens, after it is unlocked.
 
 use std::fmt;
 use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::engine::cancel::CancelOnDrop;
-use crate::engine::held::{Held, InRoom, Over};
-use crate::engine::progress::ProgressReceiver;
+use crate::engine::held::{Held, Holder, InRoom, Over};
+use crate::engine::pending::CancelOnDrop;
+use crate::engine::progress::{Progress, ProgressReceiver};
 use crate::error::TryLockError;
 use crate::path::LockPath;
 use crate::protocol::hold::Deletion;
-use crate::protocol::room::{HandOff, Kept, Next, Position, Room};
+use crate::protocol::node_name::Kind;
+use crate::protocol::room::{HandOff, Newcomer, Next, Position, Room};
 use crate::session::clock;
-use crate::session::journal;
-use crate::session::note::{CallNumber, How};
+use crate::session::observer::{self, CallNumber, How};
 use crate::session::tickets::Ticket;
 use crate::session::waker::contain_panic;
 use crate::session::zk_session::Session;
 
-/// The room of one client and mutex.
+/// The room of one client and mutex, or of one side of a read-write lock.
 pub(crate) struct SharedRoom {
     state: Mutex<State>,
+    /// Of the kind `Shared` if its callers have a node together.
+    pub(super) kind: Kind,
     pub(super) sticky: bool,
     /// Wakes the room's task.
     pub(super) wake: Notify,
@@ -34,19 +37,15 @@ pub(crate) struct SharedRoom {
 }
 
 pub(super) struct State {
-    pub(super) room: Room<Waiter, Instant>,
+    pub(super) room: Room<Waiter, Instant, Holder>,
     /// `None` if it was cancelled, or there is none.
     pub(super) attempt: Option<UnderWay>,
     /// The ticket of a cancelled attempt, until the task has released its possible grant.
     left: Option<Ticket>,
-    /// The hold that has the node, for messages.
-    holder: Option<Holder>,
     /// The two numbers of the last fencing token.
     token: (i64, u64),
     /// How often the lock was granted, and not lost.
     pub(super) grants: u64,
-    /// The hold of a node that is kept.
-    kept: Option<KeptHold>,
     /// The node that is to be watched for others. Not its hold, which keeps the room.
     pub(super) look: Option<Look>,
     /// Until when the room's task sleeps; `None` if there is no such task.
@@ -65,19 +64,13 @@ pub(super) struct Look {
     pub(super) session: Weak<Session>,
 }
 
-/// The hold of a node that is kept, and since when it is.
-#[derive(Debug)]
-struct KeptHold {
-    held: Arc<Held>,
-    since: Instant,
-}
-
-/// A hold of this client, for error messages and `is_acquired_in_this_process`.
-#[derive(Clone, Debug)]
-pub(super) struct Holder {
-    pub(super) held: Arc<Held>,
-    pub(super) since: Instant,
-    pub(super) location: &'static Location<'static>,
+/// A node of a room, as its holds know it.
+struct RoomNode {
+    room: Arc<SharedRoom>,
+    number: u64,
+    /// Whether the servers have said that it does not exist. Not in the room, since each guard asks at each
+    /// question.
+    is_gone: AtomicBool,
 }
 
 /// A caller that waits in the room.
@@ -114,6 +107,18 @@ impl Granted {
     pub(super) fn take(&mut self) -> Option<Arc<Held>> {
         self.held.take()
     }
+
+    /// Returns whether the hold has ended before the caller has it.
+    fn is_lost(&self) -> bool {
+        self.held.as_ref().is_none_or(|held| held.is_lost_or_released())
+    }
+
+    /// Sets the lease that the caller has asked for.
+    pub(super) fn begin_lease(&self, lease: Option<Duration>) {
+        if let Some(held) = &self.held {
+            held.begin_lease(lease);
+        }
+    }
 }
 
 impl Drop for Granted {
@@ -126,7 +131,7 @@ impl Drop for Granted {
 
 /// The outcome for an arriving caller that may wait.
 pub(super) enum Arrived {
-    /// It has the node, which was kept.
+    /// It has the node: it was kept, or is shared.
     Granted(Granted),
     /// An attempt must be started for it.
     First,
@@ -143,41 +148,33 @@ pub(super) enum Tried {
     Asks,
 }
 
-impl Holder {
-    fn new(held: &Arc<Held>, location: &'static Location<'static>) -> Self {
-        Self { held: Arc::clone(held), since: Instant::now(), location }
-    }
-}
-
 impl SharedRoom {
-    pub(super) fn new(hand_off: HandOff, sticky: bool, holders: watch::Sender<()>) -> Arc<Self> {
+    pub(super) fn new(kind: Kind, hand_off: HandOff, sticky: bool, holders: watch::Sender<()>) -> Arc<Self> {
         let state = State {
-            room: Room::new(hand_off, sticky),
+            room: Room::new(kind, hand_off, sticky),
             attempt: None,
             left: None,
-            holder: None,
             token: (0, 0),
             grants: 0,
-            kept: None,
             look: None,
             task_sleeps_until: None,
         };
-        Arc::new(Self { state: Mutex::new(state), sticky, wake: Notify::new(), holders })
+        Arc::new(Self { state: Mutex::new(state), kind, sticky, wake: Notify::new(), holders })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the hold of a caller that has the node.
-    pub(super) fn holder(&self) -> Option<Holder> {
-        self.lock().holder.clone()
+    /// Returns the holds of its callers.
+    pub(super) fn holders(&self) -> Vec<Holder> {
+        self.lock().room.holders().cloned().collect()
     }
 
-    /// Returns the node if it is kept, and the result of `otherwise` if it is not. Both happen under the
-    /// mutex under which a release decides whether a node is kept or goes to a waiting caller. A node that
-    /// may not be granted now is released first.
-    fn take_kept_or<T>(
+    /// Returns the node if it is kept, or shared and open, and the result of `otherwise` if it is not. Both
+    /// happen under the mutex under which a release decides whether a node is kept or goes to a waiting
+    /// caller. A kept node that may not be granted now is released first.
+    fn take_or<T>(
         &self,
         location: &'static Location<'static>,
         otherwise: impl FnOnce(&mut State) -> T,
@@ -185,27 +182,34 @@ impl SharedRoom {
         loop {
             // Dropped after the mutex.
             let session;
-            let given_up = {
-                let mut state = self.lock();
-                session = state.kept.as_ref().and_then(|kept| kept.held.session());
-                let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
-                match state.room.take_kept(healthy) {
-                    Kept::None => return Err(otherwise(&mut state)),
-                    Kept::Granted => {
-                        let (Some(KeptHold { held, .. }), Some(session)) = (state.kept.take(), session)
-                        else {
-                            // This is not expected: it is kept by a hold of a session.
-                            return Err(otherwise(&mut state));
-                        };
-                        state.grants += 1;
-                        state.holder = Some(Holder::new(&held, location));
-                        return Ok(Granted::new(held, session, state.token, How::Kept));
-                    }
-                    Kept::GivenUp => state.kept.take(),
+            let mut state = self.lock();
+            session = state.room.hold().and_then(|holder| holder.held.session());
+            let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
+            let (held, is_new) = match (state.room.newcomer(clock::now(), healthy), &session) {
+                (Newcomer::Has(kept), Some(_)) => (kept.held, false),
+                (Newcomer::Joins(other), Some(session)) => {
+                    (other.held.heir(session, other.held.next_number()), true)
                 }
+                (Newcomer::GivenUp(kept), _) => {
+                    drop(state);
+                    kept.held.release(None);
+                    continue;
+                }
+                _ => return Err(otherwise(&mut state)),
             };
-            if let Some(kept) = given_up {
-                kept.held.release(None);
+            state.room.enter(held.number(), Holder::new(&held, location));
+            state.grants += 1;
+            let token = state.token;
+            drop(state);
+            let Some(session) = session else { continue };
+            if is_new {
+                held.register(&session);
+            }
+            let how = if self.kind == Kind::Shared { How::Shared } else { How::Kept };
+            let granted = Granted::new(held, session, token, how);
+            // The session, or the node, may have ended before it was registered.
+            if !granted.is_lost() {
+                return Ok(granted);
             }
         }
     }
@@ -217,7 +221,7 @@ impl SharedRoom {
             state.room.wait(at, Waiter { grants, ..waiter }, deadline);
             (!state.room.wants_attempt()).then(|| state.room.ahead_of_last())
         };
-        match self.take_kept_or(waiter.location, wait) {
+        match self.take_or(waiter.location, wait) {
             Ok(granted) => Arrived::Granted(granted),
             Err(None) => Arrived::First,
             Err(Some(ahead)) => Arrived::Behind(ahead),
@@ -228,9 +232,11 @@ impl SharedRoom {
     pub(super) fn try_now(&self, location: &'static Location<'static>) -> Tried {
         // If the room is behind others, a separate node would show them that a second contender wants the
         // lock.
-        let look = |state: &mut State| (state.holder.clone(), self.sticky && state.is_behind());
-        match self.take_kept_or(location, look) {
+        let look = |state: &mut State| (state.room.hold().cloned(), self.sticky && state.is_behind());
+        match self.take_or(location, look) {
             Ok(granted) => Tried::Granted(granted),
+            // A reader that is inside is in no other's way.
+            Err(_) if self.kind == Kind::Shared => Tried::Asks,
             Err((_, true)) => Tried::Held,
             // This applies even if it has been released since. A lost hold blocks no other, even if its loss
             // is not recorded yet.
@@ -239,65 +245,99 @@ impl SharedRoom {
         }
     }
 
-    /// Has the hold of a caller that has asked the servers hand its node over when it is released, unless others have one,
-    /// or are about to. Returns whether it does.
+    /// Has the hold of a caller that has asked the servers share its node, or hand it over when it is
+    /// released, unless others have one, or are about to. Returns whether it does.
     pub(super) fn adopt(
         self: &Arc<Self>,
         held: &Arc<Held>,
+        session: &Arc<Session>,
         token: (i64, u64),
         location: &'static Location<'static>,
     ) -> bool {
-        {
-            let mut state = self.lock();
-            if !state.room.adopt(held.number(), clock::now()) {
-                return false;
-            }
-            state.token = token;
-            state.grants += 1;
+        let mut state = self.lock();
+        let holder = Holder::new(held, location);
+        let is_adopted = self.enter(held) && state.room.adopt(held.number(), holder, clock::now());
+        if is_adopted {
+            self.opened(&mut state, held, session, token);
         }
-        held.enter(&(Arc::clone(self) as Arc<dyn InRoom>));
-        self.set_holder(held, location);
-        true
+        is_adopted
     }
 
-    /// Gives the node up if it is kept, for longer than `idle` if that is given.
-    pub(super) fn give_up(&self, idle: Option<Duration>) {
-        let kept = {
-            let mut state = self.lock();
-            let over = |kept: &mut KeptHold| idle.is_none_or(|idle| kept.since.elapsed() >= idle);
-            let kept = state.kept.take_if(over);
-            kept.filter(|_| state.room.give_up())
-        };
-        if let Some(kept) = kept {
-            kept.held.release(None);
+    /// Has the events of a hold that was granted a node reach the room. Called under the mutex, for which an
+    /// event waits from here on. Returns `false` if it has ended already: its node may be on its way out.
+    fn enter(self: &Arc<Self>, held: &Held) -> bool {
+        let (room, number) = (Arc::clone(self), held.number());
+        held.enter(Arc::new(RoomNode { room, number, is_gone: AtomicBool::new(false) }));
+        !held.is_lost_or_released()
+    }
+
+    /// Notes the grant of the current node.
+    fn opened(&self, state: &mut State, held: &Held, session: &Arc<Session>, token: (i64, u64)) {
+        state.token = token;
+        state.grants += 1;
+        if self.kind == Kind::Shared {
+            // Further readers may join at once.
+            self.begin_look(state, held, session);
         }
     }
 
-    /// Keeps no node from here on, since the last handle goes. A grant that is on its way to a caller that has left is
-    /// released after this, or was before.
-    pub(super) fn close(&self) {
-        let kept = {
-            let mut state = self.lock();
-            let is_kept = state.room.close();
-            is_kept.then(|| state.kept.take()).flatten()
-        };
-        if let Some(kept) = kept {
-            kept.held.release(None);
-        }
+    /// Has the task watch the node for others, if it is to be kept and is not watched.
+    fn begin_look(&self, state: &mut State, held: &Held, session: &Arc<Session>) {
+        let Some(number) = state.room.begin_look() else { return };
+        let (node, directory, session) = (held.name(), held.lock_path().clone(), Arc::downgrade(session));
+        state.look = Some(Look { number, node, directory, session });
         self.wake.notify_one();
     }
 
-    /// Records that others may want this node: it is given up at once if it is kept, and with its release
-    /// otherwise.
-    pub(super) fn others_come(&self, node: u64) {
-        let kept = {
+    /// Stops keeping the current node, and has no further reader share it, by a decision of the room.
+    fn give_up_by(&self, decide: impl FnOnce(&mut State) -> Option<Holder>) {
+        let (kept, wakes) = {
             let mut state = self.lock();
-            let is_kept = state.room.others_come(node);
-            is_kept.then(|| state.kept.take()).flatten()
+            let had = state.room.has_node();
+            (decide(&mut state), self.sticky && had && !state.room.has_node())
         };
+        if wakes {
+            // The watch of the node is of no use any more.
+            self.wake.notify_one();
+        }
         if let Some(kept) = kept {
             kept.held.release(None);
         }
+    }
+
+    /// Gives the node up: at once if it is kept, and otherwise with its release.
+    pub(super) fn give_up(&self) {
+        self.give_up_by(|state| state.room.give_up());
+    }
+
+    /// Gives the node up if it has been kept for `idle`.
+    pub(super) fn give_up_idle(&self, idle: Duration) {
+        self.give_up_by(|state| if state.idle_left(idle).is_zero() { state.room.give_up() } else { None });
+    }
+
+    /// Keeps no node from here on, since the last handle goes. A grant that is on its way to a caller that
+    /// has left is released after this, or was before.
+    pub(super) fn close(&self) {
+        self.give_up_by(|state| state.room.close());
+        self.wake.notify_one();
+    }
+
+    /// Records that others may want this node.
+    pub(super) fn others_come(&self, node: u64) {
+        self.give_up_by(|state| state.room.others_come(node));
+    }
+
+    /// Records that a list of the directory does not show this node.
+    pub(super) fn not_listed(&self, node: u64) {
+        let hold = self.lock().room.inside(node).next().map(|(_, holder)| Arc::clone(&holder.held));
+        if let Some(hold) = hold {
+            hold.node_deleted(hold.name());
+        }
+    }
+
+    /// Returns whether a caller waits.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.lock().room.is_waited_for()
     }
 
     /// Handles the departure of a caller.
@@ -321,67 +361,42 @@ impl SharedRoom {
         drop(over);
     }
 
-    /// Grants the node that the attempt was granted. Without anybody who waits it is released.
-    pub(super) fn granted(self: &Arc<Self>, granted: Granted) {
+    /// Grants the node that the attempt was granted: to the first that waits, or to all if they share it.
+    /// Without anybody who waits it is released. Calls `is_open` when others may share it, before a caller has it: no
+    /// later caller may be ahead of a writer that waits.
+    pub(super) fn granted(self: &Arc<Self>, granted: Granted, is_open: impl FnOnce()) {
         let Some(held) = granted.held.clone() else { return };
-        let first = {
+        let (session, token) = (Arc::clone(&granted.session), granted.token);
+        // Dropped after the mutex.
+        let mut first = Some(granted);
+        let served: Vec<_> = {
             let mut state = self.lock();
-            state.token = granted.token;
-            state.grants += 1;
-            state.room.granted(held.number(), clock::now())
-        };
-        held.enter(&(Arc::clone(self) as Arc<dyn InRoom>));
-        let Some((_, waiter)) = first else { return };
-        held.begin_lease(waiter.lease);
-        self.set_holder(&held, waiter.location);
-        // If the caller has left, the drop has it go to the next.
-        drop(waiter.reply.send(Ok(granted)));
-    }
-
-    /// Notes who has the node. A hold that was lost before it was recorded as the room's ends at once.
-    fn set_holder(&self, held: &Arc<Held>, location: &'static Location<'static>) {
-        let old = {
-            let mut state = self.lock();
-            let is_holder = state.room.is_holder(held.number());
-            is_holder.then(|| state.holder.replace(Holder::new(held, location)))
-        };
-        drop(old);
-        if held.is_lost_or_released() {
-            self.forget(held.number(), held.lost().is_some());
-        }
-    }
-
-    /// Records that the hold with this number has ended or is lost.
-    fn forget(&self, number: u64, is_lost: bool) {
-        let (old, kept, wakes) = {
-            let mut state = self.lock();
-            let had = state.room.has_node();
-            if is_lost && state.room.is_holder(number) {
-                // A lost hold blocked no other any more, as far as the errors of waiting callers are
-                // concerned (docs/protocol.md#live-contender).
-                state.grants = state.grants.saturating_sub(1);
+            if !self.enter(&held) {
+                // Another attempt goes on.
+                return state.room.attempt_ends();
             }
-            state.room.over(number);
-            let is_holder = |holder: &mut Holder| holder.held.number() == number;
-            let is_kept = |kept: &mut KeptHold| kept.held.number() == number;
-            let (old, kept) = (state.holder.take_if(is_holder), state.kept.take_if(is_kept));
-            // The watch of the node is of no use any more.
-            let watched = self.sticky && had && !state.room.has_node();
-            (old, kept, watched || state.room.wants_attempt())
+            let location = state.room.first().map_or(Location::caller(), |waiter| waiter.location);
+            let waiting = state.room.granted(held.number(), Holder::new(&held, location), clock::now());
+            self.opened(&mut state, &held, &session, token);
+            let grant = |waiter: Waiter| {
+                let granted = first.take().unwrap_or_else(|| {
+                    let heir = held.heir(&session, held.next_number());
+                    state.room.enter(heir.number(), Holder::new(&heir, waiter.location));
+                    Granted::new(heir, Arc::clone(&session), token, How::Shared)
+                });
+                (waiter, granted)
+            };
+            waiting.into_iter().map(grant).collect()
         };
-        if old.is_some() {
-            // This includes a caller that never had it.
-            contain_panic(|| {
-                self.holders.send_replace(());
-            });
+        is_open();
+        // All of them, before one has the lock.
+        for heir in served.iter().skip(1).filter_map(|(_, granted)| granted.held.as_ref()) {
+            heir.register(&session);
         }
-        drop(old);
-        if wakes {
-            self.wake.notify_one();
-        }
-        // It is lost: no guard is there to release it.
-        if let Some(kept) = kept {
-            kept.held.release(None);
+        for (waiter, granted) in served {
+            granted.begin_lease(waiter.lease);
+            // If the caller has left, the drop releases it, to the next if it is not shared.
+            drop(waiter.reply.send(Ok(granted)));
         }
     }
 }
@@ -389,15 +404,20 @@ impl SharedRoom {
 impl State {
     /// Returns whether others are known to be before the attempt under way.
     fn is_behind(&self) -> bool {
-        self.attempt.as_ref().is_some_and(|(_, progress)| progress.get().waiting.ahead().is_some())
+        self.progress().is_some_and(|progress| progress.waiting.ahead().is_some())
     }
 
-    /// Returns for how long the node has been kept; `None` if it is not.
-    pub(super) fn kept_for(&self) -> Option<Duration> {
-        self.kept.as_ref().map(|kept| kept.since.elapsed())
+    pub(super) fn progress(&self) -> Option<Progress> {
+        self.attempt.as_ref().map(|(_, progress)| progress.get())
     }
 
-    /// Notes an attempt that has been started. Returns it if all have left in the meantime: its drop cancels it.
+    /// Returns how long it is until a node that is kept has been so for `idle`; `idle` if it is held.
+    pub(super) fn idle_left(&self, idle: Duration) -> Duration {
+        self.room.kept().map_or(idle, |kept| idle.saturating_sub(kept.since.elapsed()))
+    }
+
+    /// Notes an attempt that has been started. Returns it if all have left in the meantime: its drop cancels
+    /// it.
     #[must_use]
     pub(super) fn begun(&mut self, attempt: UnderWay) -> Option<UnderWay> {
         self.attempt = Some(attempt);
@@ -415,91 +435,55 @@ impl State {
     }
 }
 
-impl InRoom for SharedRoom {
-    fn pass_on(
-        &self,
-        held: &Arc<Held>,
-        session: &Arc<Session>,
-        deletion: Deletion,
-    ) -> Option<(Deletion, u64)> {
-        let (first, mut held, mut deletion) = (held, Arc::clone(held), deletion);
+impl InRoom for RoomNode {
+    fn pass_on(&self, held: &Arc<Held>, session: &Arc<Session>, deletion: Deletion) -> Option<Deletion> {
+        let (room, first) = (&self.room, held);
+        let (mut held, mut deletion) = (Arc::clone(held), deletion);
         loop {
-            let healthy = deletion.hand_over && session.is_healthy() && !held.is_revocation_requested();
-            let now = clock::now();
-            let number = if self.sticky { held.next_number() } else { 0 };
-            let (next, kept, token, looks, old) = {
-                let mut state = self.lock();
-                let next = state.room.released(held.number(), number, now, healthy);
-                let is_holder = |holder: &mut Holder| Arc::ptr_eq(&holder.held, &held);
-                let old = state.holder.take_if(is_holder);
-                let mut kept = None;
-                if !matches!(next, Next::Delete) {
-                    state.token.1 += 1;
-                }
-                match next {
-                    Next::To(..) => state.grants += 1,
-                    // This happens under the mutex: the next caller to arrive must find it. The session is
-                    // notified below.
-                    Next::Keep => {
-                        let held = held.unregistered_heir(session, number, None);
-                        kept = Some(Arc::clone(&held));
-                        state.kept = Some(KeptHold { held, since: Instant::now() });
-                    }
-                    Next::Delete => {}
-                }
-                let looks = match next {
-                    Next::Delete => None,
-                    _ => state.room.begin_look(),
-                };
-                if let Some(number) = looks {
-                    let (node, directory) = (held.name(), held.lock_path().clone());
-                    state.look = Some(Look { number, node, directory, session: Arc::downgrade(session) });
-                }
-                (next, kept, state.token, looks.is_some(), old)
-            };
-            // Outside of the mutex.
-            drop(old);
-            if looks {
-                self.wake.notify_one();
+            if self.is_gone() {
+                return None;
             }
-            let (at, waiter) = match next {
-                Next::To(at, waiter) => (at, waiter),
-                Next::Keep => {
-                    // This comes before the earlier one is released.
-                    if let Some(kept) = &kept {
-                        kept.register(session);
-                    }
-                    if !Arc::ptr_eq(first, &held) {
-                        held.let_go(session);
-                    }
-                    if let Some(kept) = kept.filter(|kept| kept.is_lost_or_released()) {
-                        self.forget(kept.number(), false);
-                    }
-                    return None;
-                }
-                Next::Delete => {
-                    if !Arc::ptr_eq(first, &held) {
-                        held.let_go(session);
-                    }
-                    return Some((deletion, held.number()));
-                }
+            let healthy = deletion.hand_over && session.is_healthy() && !held.is_revocation_requested();
+            let (next, heir, token) = {
+                let mut state = room.lock();
+                let next = state.room.released(self.number, held.number(), clock::now(), healthy);
+                let heir = match &next {
+                    Next::To(at, waiter) => Some((at.number(), waiter.location)),
+                    Next::Keep => Some((held.next_number(), Location::caller())),
+                    Next::Stays | Next::Delete => None,
+                };
+                // This happens under the mutex: the next caller to arrive must find it. The session is
+                // notified below.
+                let heir = heir.map(|(number, location)| {
+                    let heir = held.heir(session, number);
+                    state.room.enter(number, Holder::new(&heir, location));
+                    state.grants += u64::from(matches!(next, Next::To(..)));
+                    state.token.1 += u64::from(room.kind == Kind::Exclusive);
+                    room.begin_look(&mut state, &heir, session);
+                    heir
+                });
+                (next, heir, state.token)
             };
-            let lease_end = waiter.lease.and_then(|lease| now.end_of(lease));
             // Registered with the session before the earlier one is let go.
-            let heir = held.heir(session, at.number(), lease_end);
+            let is_lost = heir.as_ref().is_some_and(|heir| !heir.register(session));
             if !Arc::ptr_eq(first, &held) {
                 held.let_go(session);
             }
-            self.set_holder(&heir, waiter.location);
+            let Some(heir) = heir else { return matches!(next, Next::Delete).then_some(deletion) };
+            if is_lost {
+                self.over(heir.number(), Over::Lost);
+            }
+            let Next::To(_, waiter) = next else { return None };
+            heir.begin_lease(waiter.lease);
             let node = heir.name();
             let granted = Granted::new(heir, Arc::clone(session), token, How::Memory);
             match waiter.reply.send(Ok(granted)) {
                 Ok(()) => {
-                    journal::handed_over(held.lock_path(), &node, &node);
+                    observer::handed_over(held.lock_path(), &node, &node);
                     return None;
                 }
-                // The caller has left in this moment. Not by the drop, which would come back here once more for
-                // each that has left.
+                // The caller has left in this moment. Not by the drop, which would come back here once more
+                // for each that has left.
                 Err(Ok(mut granted)) => {
                     let heir = granted.take()?;
                     deletion = heir.take_back()?;
@@ -510,26 +494,82 @@ impl InRoom for SharedRoom {
         }
     }
 
-    /// However the hold ended, its node no longer belongs to the room.
+    /// However the hold ended, no caller has its node next.
     fn over(&self, number: u64, how: Over) {
-        self.forget(number, how != Over::Released);
-    }
-
-    fn take_out(&self, hold: u64) -> bool {
-        self.forget(hold, false);
-        true
+        let room = &self.room;
+        let (kept, wakes) = {
+            let mut state = room.lock();
+            let had = state.room.has_node();
+            let kept = match how {
+                Over::Released => {
+                    state.room.over(self.number, number);
+                    None
+                }
+                Over::Lost => {
+                    if state.room.is_current(self.number) {
+                        // A lost hold blocked no other any more, as far as the errors of waiting callers are
+                        // concerned (docs/protocol.md#live-contender).
+                        state.grants = state.grants.saturating_sub(1);
+                    }
+                    state.room.lost(self.number)
+                }
+            };
+            // The watch of the node is of no use any more.
+            let watched = room.sticky && had && !state.room.has_node();
+            (kept, watched || state.room.wants_attempt())
+        };
+        // This includes a caller that never had it.
+        contain_panic(|| {
+            room.holders.send_replace(());
+        });
+        if wakes {
+            room.wake.notify_one();
+        }
+        // It is lost: no guard is there to release it.
+        if let Some(kept) = kept {
+            kept.held.release(None);
+        }
     }
 
     fn node_deleted(&self, told: u64, node: Arc<str>) {
-        let has_it = {
-            let state = self.lock();
-            let kept = state.kept.as_ref().map(|kept| &kept.held);
-            let held = state.holder.as_ref().map(|holder| &holder.held).or(kept);
-            held.filter(|held| held.number() != told).cloned()
+        let other = {
+            let state = self.room.lock();
+            let mut inside = state.room.inside(self.number);
+            inside.find(|(number, _)| *number != told).map(|(_, holder)| Arc::clone(&holder.held))
         };
-        if let Some(held) = has_it {
+        if let Some(held) = other {
             held.node_deleted(node);
         }
+    }
+
+    fn gone(&self, node: &Arc<str>) {
+        let told = {
+            let mut state = self.room.lock();
+            let told = state.room.gone(self.number);
+            // A hold that has taken the node out notices its end by itself.
+            if !told.is_empty() {
+                self.is_gone.store(true, Ordering::Release);
+            }
+            told
+        };
+        for holder in told {
+            holder.held.node_deleted(Arc::clone(node));
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    fn take_out(&self, hold: u64) -> bool {
+        let (is_alone, wakes) = {
+            let mut state = self.room.lock();
+            (state.room.take_out(self.number, hold), self.room.sticky || state.room.wants_attempt())
+        };
+        if wakes {
+            self.room.wake.notify_one();
+        }
+        is_alone
     }
 }
 
@@ -540,21 +580,29 @@ impl fmt::Debug for SharedRoom {
     }
 }
 
+impl fmt::Debug for RoomNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RoomNode").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use zookeeper_client as zk;
     use zookeeper_test_server::Server;
 
     use super::*;
     use crate::engine::progress::ProgressSender;
+    use crate::error::LostReason;
     use crate::protocol::hold::HoldState;
     use crate::protocol::lease::LeaseMargin;
-    use crate::protocol::node_name::Kind;
-    use crate::session::cleanup::Cleanup;
+    use crate::session::cleanup::{Cleanup, CleanupQueue};
 
     /// A room in which one waits, for whom an attempt is about to begin.
     fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Position) {
-        let room = SharedRoom::new(HandOff::NONE, false, watch::Sender::default());
+        let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, watch::Sender::default());
         let at = arrive(&room, cleanup);
         room.lock().room.attempt_begins();
         (room, at)
@@ -572,28 +620,32 @@ mod tests {
         at
     }
 
-    /// However the threads meet: one that comes while the node is released has it, and does not wait until it is given up.
+    /// However the threads meet: one that comes while the node is released has it, and does not wait until it
+    /// is given up.
     #[tokio::test]
     async fn one_that_comes_with_the_release_has_the_node() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let session = Session::new(1, handle, LeaseMargin::default());
         let (cleanup, _queue) = Cleanup::new();
-        for tries in [false, true].repeat(1_000) {
+        let kinds = [Kind::Exclusive, Kind::Shared];
+        for (tries, kind) in
+            [false, true].repeat(500).into_iter().flat_map(|tries| kinds.map(|kind| (tries, kind)))
+        {
             session.lease().renewed(clock::now());
             let hand_off = HandOff { max: 9, time: Duration::MAX };
-            let room = SharedRoom::new(hand_off, true, watch::Sender::default());
+            let room = SharedRoom::new(kind, hand_off, true, watch::Sender::default());
             let (first, mut told) = waiter();
             let at = || Position::new(cleanup.number(), false);
             assert!(matches!(room.arrive(at(), None, first), Arrived::First));
             room.lock().room.attempt_begins();
             let directory = LockPath::parse("", "/lock").unwrap();
-            let state = HoldState::new("x-sticky-lock-0000000000".into(), Kind::Exclusive);
+            let state = HoldState::new("x-sticky-lock-0000000000".into(), kind);
             let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
-            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()));
+            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()), || {});
             let holder = told.try_recv().unwrap().unwrap().take().unwrap();
 
-            let both = std::sync::Barrier::new(2);
+            let both = Barrier::new(2);
             let (next, mut told) = waiter();
             let has_it = std::thread::scope(|threads| {
                 let release = threads.spawn(|| {
@@ -621,8 +673,8 @@ mod tests {
         ((CancelOnDrop::new(cancel, cleanup, cleanup.number()), progress), cancelled)
     }
 
-    /// The caller has left, and the last handle with it, while the task was paused with the grant: before the room
-    /// had the node, or after it.
+    /// The caller has left, and the last handle with it, while the task was paused with the grant: before the
+    /// room had the node, or after it.
     // Shows: kept-node
     #[tokio::test]
     async fn a_node_is_kept_for_no_longer_than_there_is_a_handle() {
@@ -632,7 +684,7 @@ mod tests {
         session.lease().renewed(clock::now());
         for closes_first in [true, false] {
             let (cleanup, mut queue) = Cleanup::new();
-            let room = SharedRoom::new(HandOff::NONE, true, watch::Sender::default());
+            let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, true, watch::Sender::default());
             arrive(&room, &cleanup);
             room.lock().room.attempt_begins();
             let directory = LockPath::parse("", "/lock").unwrap();
@@ -641,11 +693,11 @@ mod tests {
             if closes_first {
                 room.close();
             }
-            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()));
-            assert_eq!(room.lock().kept.is_some(), !closes_first);
+            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()), || {});
+            assert_eq!(room.lock().room.kept().is_some(), !closes_first);
             room.close();
             assert!(queue.try_recv().is_ok(), "a node without an owner");
-            assert!(!session.has_active_holds() && room.lock().kept.is_none());
+            assert!(!session.holds.any() && room.lock().room.kept().is_none());
             let is_left = Arc::downgrade(&room);
             drop(room);
             assert!(is_left.upgrade().is_none(), "something in the room keeps it");
@@ -685,5 +737,244 @@ mod tests {
         assert_eq!(cleanup.pending().borrow().count(), 1);
         room.attempt_over();
         assert_eq!(cleanup.pending().borrow().count(), 0);
+    }
+
+    /// The room of readers, who share a node.
+    fn shared(hand_off: HandOff, sticky: bool) -> Arc<SharedRoom> {
+        SharedRoom::new(Kind::Shared, hand_off, sticky, watch::Sender::default())
+    }
+
+    fn adopt(readers: &Arc<SharedRoom>, reader: &Arc<Held>, scene: &Scene) -> bool {
+        readers.adopt(reader, &scene.session, (1, 0), Location::caller())
+    }
+
+    /// Another reader of the same node.
+    fn join(readers: &SharedRoom) -> Option<Arc<Held>> {
+        match readers.try_now(Location::caller()) {
+            Tried::Granted(mut granted) => granted.take(),
+            Tried::Held | Tried::Asks => None,
+        }
+    }
+
+    /// A session with a valid lease, and what is left to its cleanup.
+    struct Scene {
+        session: Arc<Session>,
+        cleanup: Cleanup,
+        queue: CleanupQueue,
+    }
+
+    impl Scene {
+        async fn new(server: &Server) -> Self {
+            let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+            let session = Session::new(1, handle, LeaseMargin::default());
+            let (cleanup, queue) = Cleanup::new();
+            let scene = Self { session, cleanup, queue };
+            scene.renew();
+            scene
+        }
+
+        /// Nothing else renews the lease, however long a test takes.
+        fn renew(&self) {
+            self.session.lease().renewed(clock::now());
+        }
+
+        fn reader(&self) -> Arc<Held> {
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let state = HoldState::new("x-__READ__0000000000".into(), Kind::Shared);
+            Held::new(&self.session, &self.cleanup, directory, self.cleanup.number(), state)
+        }
+
+        /// Returns how many nodes have been left to cleanup.
+        fn deleted(&mut self) -> usize {
+            std::iter::from_fn(|| self.queue.try_recv().ok()).count()
+        }
+    }
+
+    /// Its task was paused between the grant and this.
+    // Shows: kept-read-node
+    #[tokio::test]
+    async fn a_reader_that_is_over_already_is_joined_by_nobody() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let readers = shared(HandOff::NONE, true);
+        let reader = scene.reader();
+        reader.release(None);
+        assert!(!adopt(&readers, &reader, &scene));
+        assert!(join(&readers).is_none(), "its node is on its way out");
+        assert_eq!(scene.deleted(), 1);
+        // Another one opens its node.
+        let reader = scene.reader();
+        assert!(adopt(&readers, &reader, &scene));
+        let joined = join(&readers).unwrap();
+        readers.give_up();
+        reader.release(None);
+        assert_eq!(scene.deleted(), 0, "another reader is inside");
+        joined.release(None);
+        assert_eq!(scene.deleted(), 1);
+    }
+
+    /// From health only, also before the task that watches has heard of the doubt.
+    #[tokio::test]
+    async fn a_reader_joins_neither_in_doubt_of_the_session_nor_of_a_write() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let readers = shared(HandOff::NONE, true);
+        let reader = scene.reader();
+        assert!(adopt(&readers, &reader, &scene));
+        let beside = join(&readers).unwrap();
+        reader.begin_write();
+        reader.release(None);
+        assert!(join(&readers).is_none(), "a write may still come");
+        beside.release(None);
+        assert_eq!(scene.deleted(), 1);
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        // Never renewed.
+        scene.session = Session::new(2, handle, LeaseMargin::default());
+        assert!(adopt(&readers, &scene.reader(), &scene));
+        assert!(join(&readers).is_none(), "the session is in doubt");
+    }
+
+    /// Its lease ends while it is upgraded, which is about to find that out.
+    // Shows: kept-read-node
+    #[tokio::test]
+    async fn a_reader_that_has_left_takes_no_node_out() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let readers = shared(HandOff::NONE, true);
+        let reader = scene.reader();
+        assert!(adopt(&readers, &reader, &scene));
+        reader.release(None);
+        assert!(reader.take_out() && readers.lock().room.has_node(), "it is kept as before");
+        readers.give_up();
+        assert_eq!(scene.deleted(), 1, "a node without an owner");
+        for _ in 0..2_000 {
+            scene.renew();
+            let readers = shared(HandOff::NONE, true);
+            let reader = scene.reader();
+            assert!(adopt(&readers, &reader, &scene));
+            let both = Barrier::new(2);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    let _ = reader.set_lease(Duration::ZERO);
+                });
+                both.wait();
+                reader.take_out();
+            });
+            reader.release(None);
+            assert_eq!(scene.deleted(), 1, "a node without an owner");
+        }
+    }
+
+    /// The lease of one ends while it is released: two threads end it, and the node stays the other's.
+    // Shows: kept-read-node
+    #[tokio::test]
+    async fn a_reader_that_is_ended_twice_leaves_its_node_once() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..2_000 {
+            scene.renew();
+            let readers = shared(HandOff::NONE, true);
+            let reader = scene.reader();
+            assert!(adopt(&readers, &reader, &scene));
+            let short = join(&readers).unwrap();
+            readers.give_up();
+            let both = Barrier::new(2);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    let _ = short.set_lease(Duration::ZERO);
+                });
+                both.wait();
+                short.release(None);
+            });
+            assert_eq!(scene.deleted(), 0, "the node of another reader");
+            reader.release(None);
+            assert_eq!(scene.deleted(), 1);
+        }
+    }
+
+    /// The bounds hold for readers that come at once, and a time beyond all clocks bounds no less.
+    #[tokio::test]
+    async fn no_more_readers_join_than_may() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..500 {
+            scene.renew();
+            let readers = shared(HandOff { max: 2, time: Duration::MAX }, false);
+            let reader = scene.reader();
+            assert!(adopt(&readers, &reader, &scene));
+            let all = Barrier::new(3);
+            let joined: Vec<_> = std::thread::scope(|threads| {
+                let join = || {
+                    all.wait();
+                    join(&readers)
+                };
+                let threads: Vec<_> = (0..3).map(|_| threads.spawn(join)).collect();
+                threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(joined.len(), 1);
+            for reader in joined.into_iter().chain([reader]) {
+                reader.release(None);
+            }
+            assert_eq!(scene.deleted(), 1);
+        }
+    }
+
+    /// However the threads meet: one that is inside afterwards is notified.
+    // Shows: kept-read-node
+    #[tokio::test]
+    async fn a_reader_that_joins_while_the_node_ends_is_told_or_refused() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..500 {
+            scene.renew();
+            let readers = shared(HandOff::NONE, true);
+            let reader = scene.reader();
+            assert!(adopt(&readers, &reader, &scene));
+            let both = Barrier::new(2);
+            let joined = std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    reader.node_deleted(reader.name());
+                });
+                both.wait();
+                join(&readers)
+            });
+            assert_eq!(reader.lost(), Some(LostReason::NodeDeleted));
+            assert!(!readers.lock().room.has_node() && join(&readers).is_none());
+            if let Some(held) = joined {
+                assert_eq!(held.lost(), Some(LostReason::NodeDeleted));
+            }
+            assert!(!scene.session.holds.any(), "a hold that was not told");
+            reader.release(None);
+            assert_eq!(scene.deleted(), 0, "the node is gone");
+        }
+    }
+
+    /// One thread closes the node while another takes it out: the node is the reader's from then on.
+    // Shows: kept-read-node
+    #[tokio::test]
+    async fn a_node_that_is_taken_out_while_it_is_closed_is_not_deleted() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..500 {
+            scene.renew();
+            let readers = shared(HandOff::NONE, true);
+            let reader = scene.reader();
+            assert!(adopt(&readers, &reader, &scene));
+            let both = Barrier::new(2);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    readers.give_up();
+                });
+                both.wait();
+                assert!(reader.take_out());
+            });
+            assert_eq!(scene.deleted(), 0, "the node of a reader that has it alone");
+            reader.release(None);
+            assert_eq!(scene.deleted(), 1);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The events that stop an attempt from outside: its deadline, or its caller.
+//! The events that stop an attempt from outside: its deadline, its caller, or that it asks for too much.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,8 +7,10 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
-use crate::engine::ask_first;
+use crate::engine::first::ask_at;
+use crate::engine::look::ask_first;
 use crate::engine::path_lock::{Budget, PathLock};
+use crate::error::AcquireError;
 use crate::session::tickets::Ticket;
 
 /// How an attempt was stopped.
@@ -16,6 +18,8 @@ pub(super) enum Stopped {
     /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
     CallerGone(Option<Ticket>),
     OutOfTime,
+    /// It asks for what it cannot have.
+    Refused(AcquireError),
 }
 
 /// Shortly before its deadline an attempt asks who is in its way (docs/protocol.md#held-by).
@@ -24,14 +28,18 @@ struct Before {
     path_lock: Arc<PathLock>,
 }
 
-/// The deadline and the caller of an attempt, which can stop it.
+/// What can stop an attempt: its deadline, its caller, or that it asks for too much.
 pub(super) struct Stop {
     deadline: Option<Pin<Box<Sleep>>>,
     /// A step before the deadline: the sleep ends for it, and then continues until the deadline.
     before: Option<Box<Before>>,
     /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
     cancelled: oneshot::Receiver<Ticket>,
+    /// Finds out whether it asks for what it cannot have.
+    refusal: Option<Refusal>,
 }
+
+type Refusal = Pin<Box<dyn Future<Output = AcquireError> + Send>>;
 
 impl Stop {
     pub(super) fn new(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> Self {
@@ -41,13 +49,18 @@ impl Stop {
             Budget::Try { timeout } => Some(tokio::time::sleep(timeout)),
             Budget::Forever => None,
         };
-        Self { deadline: deadline.map(Box::pin), before: None, cancelled }
+        Self { deadline: deadline.map(Box::pin), before: None, cancelled, refusal: None }
+    }
+
+    /// Stops the attempt with the error of this future; with `None` not any more.
+    pub(super) fn refuse_by(&mut self, refusal: Option<Refusal>) {
+        self.refusal = refusal;
     }
 
     /// Looks up the contenders ahead shortly before the deadline.
     pub(super) fn ask_before(&mut self, budget: Budget, path_lock: &Arc<PathLock>) {
         let (Budget::Until { deadline, asked }, Some(sleep)) = (budget, &mut self.deadline) else { return };
-        let Some(at) = ask_first::ask_at(deadline, asked) else { return };
+        let Some(at) = ask_at(deadline, asked) else { return };
         sleep.as_mut().reset(at.into());
         self.before = Some(Box::new(Before { deadline, path_lock: Arc::clone(path_lock) }));
     }
@@ -64,7 +77,7 @@ impl Stop {
                 Some(deadline) => {
                     deadline.as_mut().await;
                     if let Some(before) = self.before.take() {
-                        ask_first::ask(&before.path_lock);
+                        ask_first(&before.path_lock);
                         deadline.as_mut().reset(before.deadline.into());
                         deadline.as_mut().await;
                     }
@@ -72,10 +85,17 @@ impl Stop {
                 None => std::future::pending().await,
             }
         };
+        let refusal = async {
+            match &mut self.refusal {
+                Some(refusal) => refusal.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             ticket = &mut self.cancelled => Stopped::CallerGone(ticket.ok()),
             () = deadline => Stopped::OutOfTime,
+            error = refusal => Stopped::Refused(error),
         }
     }
 }

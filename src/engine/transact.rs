@@ -8,11 +8,10 @@ use zookeeper_client as zk;
 
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
-use crate::engine::requests::to_library;
 use crate::error::{Lost, LostReason, TransactionError};
 use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
-use crate::session::clock;
+use crate::session::write::to_library;
 use crate::session::zk_session::{SessionGone, cause};
 use crate::shown::Quoted;
 
@@ -51,6 +50,19 @@ impl Operation {
         match self {
             Self::Create { data, .. } | Self::SetData { data, .. } => data,
             Self::Delete { .. } | Self::Check { .. } => &[],
+        }
+    }
+
+    fn put(
+        &self,
+        writer: &mut zk::MultiWriter<'_>,
+        options: &zk::CreateOptions<'_>,
+    ) -> Result<(), zk::Error> {
+        match self {
+            Self::Create { path, data } => writer.add_create(path.server(), data, options),
+            Self::SetData { path, data, version } => writer.add_set_data(path.server(), data, *version),
+            Self::Delete { path, version } => writer.add_delete(path.server(), *version),
+            Self::Check { path, version } => writer.add_check_version(path.server(), version.unwrap_or(-1)),
         }
     }
 
@@ -140,30 +152,19 @@ async fn commit(
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
     let nodes: Vec<_> = holds.iter().map(Hold::node).collect();
     let paths: Vec<_> = holds.iter().zip(&nodes).map(|(hold, node)| hold.directory().child(node)).collect();
-    let sent_at = clock::now();
     let (options, operations, paths, was_sent) = (&options, &operations, &paths, &write.was_sent);
     let reply = session.request(|handle| async move {
-        let mut writer = handle.new_multi_writer();
-        let mut put = Ok(());
-        for path in paths {
-            put = put.and_then(|()| writer.add_check_version(path, -1));
-        }
-        for operation in operations {
-            put = put.and_then(|()| match operation {
-                Operation::Create { path, data } => writer.add_create(path.server(), data, options),
-                Operation::SetData { path, data, version } => {
-                    writer.add_set_data(path.server(), data, *version)
-                }
-                Operation::Delete { path, version } => writer.add_delete(path.server(), *version),
-                Operation::Check { path, version } => {
-                    writer.add_check_version(path.server(), version.unwrap_or(-1))
-                }
-            });
-        }
-        // An error is not expected: the paths have been checked, and the ACL is not empty.
-        put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
-        was_sent.store(true, Ordering::Release);
-        writer.commit().await
+        let put = |writer: &mut zk::MultiWriter<'_>| {
+            for path in paths {
+                writer.add_check_version(path, -1)?;
+            }
+            for operation in operations {
+                operation.put(writer, options)?;
+            }
+            was_sent.store(true, Ordering::Release);
+            Ok(())
+        };
+        session.commit(&handle, paths.len() + operations.len(), put).await
     });
     let result = match reply.await {
         Ok(result) => result,
@@ -177,13 +178,8 @@ async fn commit(
     };
     write.known = matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }));
     match result {
-        Ok(results) if results.len() == holds.len() + operations.len() => {
-            session.lease().renewed(sent_at);
-            Ok(())
-        }
-        Ok(_) => Err(unknown(first, zk::Error::UnexpectedError("an answer of another length".to_owned()))),
+        Ok(_) => Ok(()),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-            session.lease().renewed_by_check(sent_at, &source);
             if session.judge(&source) == FailureKind::SessionGone {
                 return Err(lost(first).unwrap_or_else(|| lost_by(first, LostReason::SessionExpired)));
             }

@@ -1,73 +1,16 @@
 //! Why a lock was not acquired.
 
 use std::fmt;
-use std::panic::Location;
 use std::time::Duration;
 
 use thiserror::Error;
 
 use super::cause::Cause;
+use super::holding::Holding;
 use super::request::{Error, ErrorKind};
 use crate::contender::{About, Contender};
 use crate::path::NodePath;
 use crate::shown::{Quoted, debug_as_text};
-
-/// The hold of this client that blocks the lock: where it was acquired, and how long ago.
-///
-/// Part of the [`Contention`] in an error, because the commonest cause of a timeout is a guard kept further up
-/// in the same program.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use std::time::Duration;
-/// use zookeeper_recipes::{AcquireError, InterProcessMutex};
-///
-/// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
-/// let guard = mutex.lock().await?;
-/// let error = mutex.acquire(Duration::from_millis(20)).await.unwrap_err();
-/// let AcquireError::TimedOut { contention, .. } = &error else { panic!("{error}") };
-/// let holder = contention.holder.as_ref().unwrap();
-/// assert!(holder.held_for() >= Duration::from_millis(20));
-/// println!("held since {}", holder.location()); // the line of `mutex.lock()`
-/// # guard.release().await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct LocalHolder {
-    pub(crate) held_for: Duration,
-    pub(crate) location: &'static Location<'static>,
-}
-
-impl LocalHolder {
-    /// Returns how long the lock had been held when the error was made.
-    #[must_use]
-    pub fn held_for(&self) -> Duration {
-        self.held_for
-    }
-
-    /// Returns the source location of the call that acquired it.
-    #[must_use]
-    pub fn location(&self) -> &'static Location<'static> {
-        self.location
-    }
-}
-
-impl fmt::Display for LocalHolder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this process itself has held it for {:?}, acquired at {}", self.held_for, self.location)
-    }
-}
-
-impl fmt::Debug for LocalHolder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LocalHolder({:?}, {})", self.held_for, self.location)
-    }
-}
 
 /// The contenders that held a lock that was not free, or were ahead of the call.
 ///
@@ -108,8 +51,9 @@ pub struct Contention {
     /// Who holds the lock: the first in its queue. `None` if that is not known, because no read of its node was
     /// answered in time or the ACL does not allow it, and of a semaphore, which has several holders.
     pub held_by: Option<Box<Contender>>,
-    /// The blocking hold, if a lock of this type and this client acquired it.
-    pub holder: Option<LocalHolder>,
+    /// The blocking hold, if a lock of this type and this client acquired it. The commonest cause of a
+    /// timeout is a guard kept further up in the same program.
+    pub holder: Option<Box<Holding>>,
 }
 
 impl fmt::Display for Contention {
@@ -131,7 +75,11 @@ impl fmt::Display for Contention {
         }
         f.write_str(&text.join(", "))?;
         match &self.holder {
-            Some(holder) => write!(f, "{}{holder}", if text.is_empty() { "" } else { "; " }),
+            Some(holder) => {
+                let (separator, time) = (if text.is_empty() { "" } else { "; " }, holder.held_for());
+                let location = holder.location();
+                write!(f, "{separator}this process itself has held it for {time:?}, acquired at {location}")
+            }
             None => Ok(()),
         }
     }
@@ -222,11 +170,11 @@ pub enum AcquireError {
         source: Cause,
     },
     /// This client has as many waiters for a fair lock as it may have
-    /// ([`max_waiters`](crate::InterProcessFairLockBuilder::max_waiters)): each has a node, and a directory
+    /// ([`max_waiters`](crate::RecipeBuilder::max_waiters)): each has a node, and a directory
     /// that is too large cannot be listed.
     #[error(
-        "the fair lock {path} has {max} nodes of this client already, the limit (`max_waiters`): waiters, or \
-         nodes still being deleted",
+        "the fair lock {path} has {max} waiters of this client already, the limit (`max_waiters`), or nodes of \
+         theirs that are still being deleted",
         path = Quoted(path)
     )]
     #[non_exhaustive]
@@ -304,7 +252,7 @@ pub enum AcquireError {
     /// The permits are too many for one call, although the limit of the semaphore allows them: one transaction takes
     /// all of them, and ZooKeeper refuses requests over 1 MiB. Acquire fewer at once and
     /// [merge](crate::SemaphorePermit::merge) them, or use less
-    /// [data](crate::InterProcessSemaphoreBuilder::data).
+    /// [data](crate::RecipeBuilder::data).
     #[error(
         "{asked} permits were asked for at once at the semaphore {path}, and one request to ZooKeeper has room for \
          {most}: acquire fewer at once, or with less data",

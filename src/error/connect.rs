@@ -10,7 +10,7 @@ use super::cause::Cause;
 use crate::path::InvalidPath;
 use crate::shown::{Quoted, Short, debug_as_text};
 
-/// Why one server gave no session; part of [`ServerFailures`].
+/// Why one server gave no session; part of [`ConnectError::TimedOut`].
 ///
 /// After a connect that failed, each server is asked once for its status (`srvr`), which creates no session.
 ///
@@ -19,38 +19,23 @@ use crate::shown::{Quoted, Short, debug_as_text};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Client, ConnectError, ServerFailureKind};
+/// use zookeeper_recipes::{Client, ConnectError, ServerFailure};
 ///
 /// // No process listens at the port 1.
 /// let builder = Client::builder().connect_timeout(Duration::from_millis(100));
 /// let error = builder.connect("127.0.0.1:1").await.unwrap_err();
 /// let ConnectError::TimedOut { failures, .. } = &error else { panic!("{error}") };
-/// for failure in failures.iter() {
-///     assert_eq!(failure.server(), "127.0.0.1:1");
-///     println!("{failure}"); // 127.0.0.1:1: it refuses connections
+/// for (server, failure) in failures {
+///     assert_eq!(server, "127.0.0.1:1");
+///     println!("{server}: {failure}"); // 127.0.0.1:1: it refuses connections
 ///     // A busy machine may not have asked in time.
-///     assert!(matches!(failure.kind(), ServerFailureKind::ConnectionRefused | ServerFailureKind::NoAnswer));
+///     assert!(matches!(failure, ServerFailure::ConnectionRefused | ServerFailure::NoAnswer));
 /// }
 /// # }
 /// ```
-#[derive(Clone, PartialEq, Eq)]
-pub struct ServerFailure {
-    pub(crate) server: String,
-    pub(crate) kind: ServerFailureKind,
-    pub(crate) detail: Option<String>,
-}
-
-/// The way in which one server gave no session.
-///
-/// # Examples
-/// ```
-/// use zookeeper_recipes::ServerFailureKind;
-///
-/// assert_eq!(ServerFailureKind::NotServing.to_string(), "it is not serving requests: it has no quorum");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ServerFailureKind {
+pub enum ServerFailure {
     /// The host name has no address, or could not be looked up.
     UnknownHost,
     /// No process listens at the port.
@@ -86,7 +71,7 @@ pub enum ServerFailureKind {
     HandshakeFailed,
 }
 
-impl fmt::Display for ServerFailureKind {
+impl fmt::Display for ServerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::UnknownHost => "its name is unknown",
@@ -119,23 +104,17 @@ impl fmt::Display for ServerFailureKind {
     }
 }
 
-impl ServerFailure {
-    /// Returns the server's address as it was given in the connect string.
-    #[must_use]
-    pub fn server(&self) -> &str {
-        &self.server
-    }
-
-    /// Returns the way in which it gave no session.
-    #[must_use]
-    pub fn kind(&self) -> ServerFailureKind {
-        self.kind
-    }
+/// A server that gave no session, with what it or the system has said.
+#[derive(Debug)]
+pub(crate) struct FailedServer {
+    pub(crate) server: String,
+    pub(crate) failure: ServerFailure,
+    pub(crate) detail: Option<String>,
 }
 
-impl fmt::Display for ServerFailure {
+impl fmt::Display for FailedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", Short(&self.server), self.kind)?;
+        write!(f, "{}: {}", Short(&self.server), self.failure)?;
         match &self.detail {
             Some(detail) => write!(f, " ({})", Short(detail)),
             None => Ok(()),
@@ -143,54 +122,27 @@ impl fmt::Display for ServerFailure {
     }
 }
 
-impl fmt::Debug for ServerFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ServerFailure({self})")
-    }
-}
-
-/// Why each server gave no session: the source of [`ConnectError::TimedOut`].
-///
-/// It is shown with one line for each server.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// use std::error::Error;
-/// use std::time::Duration;
-/// use zookeeper_recipes::{Client, ServerFailures};
-///
-/// let builder = Client::builder().connect_timeout(Duration::from_millis(100));
-/// let error = builder.connect("127.0.0.1:1,127.0.0.1:2").await.unwrap_err();
-/// let failures: &ServerFailures = error.source().unwrap().downcast_ref().unwrap();
-/// println!("{failures}"); // `127.0.0.1:1: it refuses connections`, and a line for the other
-/// assert_eq!(failures.to_string().lines().count(), 2);
-/// # }
-/// ```
-#[derive(Clone, Default)]
-pub struct ServerFailures {
-    pub(crate) failures: Vec<ServerFailure>,
+/// Why each server gave no session, as the source of an error: one line for each.
+pub(crate) struct ServerFailures {
+    text: String,
     /// The last error of the client library.
-    pub(crate) source: Option<Cause>,
+    source: Option<Cause>,
 }
 
 impl ServerFailures {
-    /// Returns the servers in the order of the connect string, at most 16.
-    pub fn iter(&self) -> impl Iterator<Item = &ServerFailure> {
-        self.failures.iter()
+    pub(crate) fn new(failures: &[FailedServer], source: Option<Cause>) -> Self {
+        let lines: Vec<_> = failures.iter().map(ToString::to_string).collect();
+        let text = match &lines[..] {
+            [] => "no server could be asked why".to_owned(),
+            lines => lines.join("\n"),
+        };
+        Self { text, source }
     }
 }
 
 impl fmt::Display for ServerFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.failures.is_empty() {
-            return f.write_str("no server could be asked why");
-        }
-        for (i, failure) in self.failures.iter().enumerate() {
-            write!(f, "{}{failure}", if i == 0 { "" } else { "\n" })?;
-        }
-        Ok(())
+        f.write_str(&self.text)
     }
 }
 
@@ -243,9 +195,11 @@ pub enum ConnectError {
         servers: String,
         /// The connect timeout.
         timeout: Duration,
-        /// Why each server gave no session: the source.
+        /// The servers, as in the connect string, at most 16, and why each gave no session.
+        failures: Vec<(String, ServerFailure)>,
+        /// The same as text, with one line for each server and more details.
         #[source]
-        failures: ServerFailures,
+        source: Cause,
     },
     /// The connect string cannot be used.
     #[error(

@@ -109,6 +109,22 @@ pub enum LostReason {
     NotConverted,
 }
 
+impl LostReason {
+    /// Returns it as a label.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::SessionExpired => "session_expired",
+            Self::SessionReplaced => "session_replaced",
+            Self::NodeDeleted => "node_deleted",
+            Self::LeaseExpired => "lease_expired",
+            Self::LeaseOver => "lease_over",
+            Self::Closed => "closed",
+            Self::NotConverted => "not_converted",
+            Self::GivenUp => "given_up",
+        }
+    }
+}
+
 impl fmt::Display for LostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -10,7 +10,7 @@ use super::request::{Error, ErrorKind};
 use super::transaction::TransactionError;
 use crate::shown::{Quoted, debug_as_text};
 
-/// Error of [`OnceBuilder::run`](crate::OnceBuilder::run).
+/// Error of [`OnceJob::run`](crate::OnceJob::run).
 ///
 /// After [`Unknown`](Self::Unknown) the job may be recorded; after any other error this call has not recorded
 /// it, and the next call for the occasion, in whichever process, runs it.
@@ -21,9 +21,9 @@ use crate::shown::{Quoted, debug_as_text};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{OnceError, once};
+/// use zookeeper_recipes::{OnceError, OnceJob};
 ///
-/// let report = once(&client, "/jobs/report", "2026-11-22");
+/// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
 /// match report.run(|_| async { Err::<(), _>("the disk is full") }).await {
 ///     Ok(_) => panic!("it failed"),
 ///     Err(OnceError::Failed { source, .. }) => assert_eq!(source.to_string(), "the disk is full"),
@@ -40,7 +40,7 @@ pub enum OnceError {
     #[error(transparent)]
     Build(#[from] BuildError),
     /// The lock could not be acquired: another process kept it for all of the
-    /// [`wait`](crate::OnceBuilder::wait), perhaps with the job, or no server answered. The job did not run.
+    /// [`wait`](crate::OnceJob::wait), perhaps with the job, or no server answered. The job did not run.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
     /// Whether the occasion is recorded could not be read. The job did not run.

@@ -4,9 +4,9 @@ use super::acquire::{AcquireError, TryLockError};
 
 mod sealed {
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Sealed {}
-    impl<T> Sealed for Result<T, super::AcquireError> {}
-    impl<T> Sealed for Result<T, super::TryLockError> {}
+    pub trait IsResult {}
+    impl<T> IsResult for Result<T, super::AcquireError> {}
+    impl<T> IsResult for Result<T, super::TryLockError> {}
 }
 
 /// The result of [`OrBusy::or_busy`]: that of asking for a lock when a busy lock is not an error.
@@ -20,7 +20,8 @@ mod sealed {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::{Acquired, Busy, InterProcessMutex, OrBusy};
+/// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+/// use zookeeper_recipes::{InterProcessMutex, OrBusy};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
 /// match mutex.try_lock().await.or_busy()? {
@@ -60,7 +61,8 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acquired, InterProcessMutex, OrBusy};
+/// use zookeeper_recipes::Acquisition::Acquired;
+/// use zookeeper_recipes::{InterProcessMutex, OrBusy};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 /// if let Acquired(guard) = mutex.acquire(Duration::from_millis(200)).await.or_busy()? {
@@ -123,7 +125,7 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// | `select! { _ = mutex.lock() => .., .. }` | `select! { guard = mutex.lock() => { let guard = guard?; .. } .. }` | |
 /// | `select! { Ok(_) = mutex.lock() => .., .. }` | `select! { Ok(guard) = mutex.lock() => .., .. }` | |
 /// | `let token = mutex.lock().await?.fencing_token();` | `let guard = mutex.lock().await?; let token = guard.fencing_token();` | |
-pub trait OrBusy: sealed::Sealed {
+pub trait OrBusy: sealed::IsResult {
     /// The type of the guard.
     type Guard;
     /// The type of the error, which stays the same.
@@ -140,7 +142,8 @@ pub trait OrBusy: sealed::Sealed {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{Acquired, Busy, InterProcessMutex, OrBusy, TryLockError};
+    /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+    /// use zookeeper_recipes::{InterProcessMutex, OrBusy, TryLockError};
     ///
     /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
     /// let Acquired(guard) = mutex.try_lock().await.or_busy()? else { panic!("it is free") };

@@ -1,10 +1,11 @@
-//! Why a release, a flush or a close did not report success.
+//! Why a release, a flush, a close or a drain did not report success.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
 use super::cause::Cause;
+use super::holding::{Holding, listed};
 use super::lost::Lost;
 use crate::path::NodePath;
 use crate::shown::{Quoted, debug_as_text};
@@ -17,10 +18,11 @@ fn and_others(others: usize) -> String {
     }
 }
 
-/// Error of a release, a [`flush`](crate::Client::flush) or a [`close`](crate::Client::close).
+/// Error of a release, or of a [`flush`](crate::Client::flush), [`close`](crate::Client::close) or
+/// [`drain`](crate::Client::drain) of a client.
 ///
 /// The guard does not hold the lock after any of these: nodes that are left are deleted in the background, or
-/// go when the session ends.
+/// go when the session ends. After the error of a close or a drain the client is closed.
 ///
 /// # Examples
 /// ```
@@ -92,6 +94,23 @@ pub enum ReleaseError {
         /// The time that passed.
         waited: Duration,
     },
+    /// The time of a [`drain`](crate::Client::drain) was over before all guards were released. The client is
+    /// closed nevertheless, and these locks are lost.
+    #[error(
+        "after {timeout:?} {} lock(s) were still held, and were lost with the client: {}; have the work under \
+         them stop in time, or give it longer",
+        held.len(), listed(held)
+    )]
+    #[non_exhaustive]
+    StillHeld {
+        /// The time that was given.
+        timeout: Duration,
+        /// The locks, in the order of their paths; at least one.
+        held: Vec<Holding>,
+        /// The error of closing the client, if that failed too.
+        #[source]
+        source: Option<Cause>,
+    },
 }
 
 impl ReleaseError {
@@ -103,16 +122,17 @@ impl ReleaseError {
         matches!(self, Self::TimedOut { .. })
     }
 
-    /// Returns the path of the lock that was lost, or of the node that the servers refused to delete. `None`
-    /// if the error is about all nodes of a client.
+    /// Returns the path of the lock that was lost or, the first of them, still held, or of the node that the
+    /// servers refused to delete. `None` if the error is about all nodes of a client.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Lost(lost) => Some(lost.path()),
             Self::Refused { node, .. } => Some(node),
+            Self::StillHeld { held, .. } => held.first().map(Holding::path),
             Self::TimedOut { .. } | Self::SessionNotClosed { .. } => None,
         }
     }
 }
 
-debug_as_text!(ReleaseError { Lost, Refused, TimedOut, SessionNotClosed });
+debug_as_text!(ReleaseError { Lost, Refused, TimedOut, SessionNotClosed, StillHeld });

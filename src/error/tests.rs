@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{
     AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, Contention, ConversionError,
-    ConversionFailure, ErrorKind, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, Purpose,
-    ReleaseError, RequestFailure, ServerFailures, TransactionError, TryLockError,
+    ErrorKind, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, Purpose, ReleaseError,
+    RequestFailure, ServerFailures, TransactionError, TryLockError,
 };
 use crate::path::{InvalidPath, NodePath};
 
@@ -167,7 +167,6 @@ fn errors_of_requests_name_the_path_and_are_the_same_in_every_enum() {
             same!(AtomicLongError);
             same!(PersistentNodeError);
             same!(TransactionError);
-            same!(ConversionFailure);
             same!(OnceError);
             let tried = TryLockError::from(error.clone());
             assert_eq!(
@@ -251,8 +250,9 @@ fn what_is_in_the_way_is_said() {
     assert_eq!(contention(1, None).to_string(), "another contender is ahead");
     let first = contention(2, Some(node())).to_string();
     assert_eq!(first, format!("2 contenders are ahead, the first is {NODE:?}"));
-    let holder = super::LocalHolder { held_for: SOON, location: std::panic::Location::caller() };
-    let text = Contention { holder: Some(holder), ..contention(1, None) }.to_string();
+    let holder =
+        super::Holding { path: PATH.to_owned(), held_for: SOON, location: std::panic::Location::caller() };
+    let text = Contention { holder: Some(Box::new(holder)), ..contention(1, None) }.to_string();
     assert!(text.starts_with("this process itself has held it for 20s, acquired at "), "{text}");
 }
 
@@ -285,7 +285,12 @@ fn errors_of_connecting_name_the_servers_and_say_whether_to_try_again() {
     let servers = || "zk1:2181".to_owned();
     for (error, retryable) in [
         (
-            ConnectError::TimedOut { servers: servers(), timeout: SOON, failures: ServerFailures::default() },
+            ConnectError::TimedOut {
+                servers: servers(),
+                timeout: SOON,
+                failures: Vec::new(),
+                source: Arc::new(ServerFailures::new(&[], None)),
+            },
             true,
         ),
         (ConnectError::NoCredentials { servers: servers() }, false),
@@ -332,18 +337,20 @@ fn errors_of_building_name_the_path() {
 
 #[test]
 fn errors_of_converting_keep_the_guard_and_name_the_path() {
-    let lost = Lost { path: "/stock".into(), reason: LostReason::SessionExpired };
-    for (reason, path, retryable) in [
-        (ConversionFailure::WouldDeadlock, None, false),
-        (ConversionFailure::Contended, None, true),
-        (ConversionFailure::Lost(lost), Some("/stock"), false),
-        (request(RequestFailure::MixedRecipes).into(), Some(PATH), false),
+    let (guard, path) = (7, || PATH.to_owned());
+    let lost = Lost { path: PATH.into(), reason: LostReason::SessionExpired };
+    for (error, kind, retryable) in [
+        (ConversionError::WouldDeadlock { guard, path: path() }, None, false),
+        (ConversionError::Contended { guard, path: path() }, None, true),
+        (ConversionError::Lost { guard, source: lost }, None, false),
+        (
+            ConversionError::Request { guard, source: request(RequestFailure::MixedRecipes) },
+            Some(ErrorKind::MixedRecipes),
+            false,
+        ),
     ] {
-        assert_well_put(&reason);
-        assert_eq!((reason.path(), reason.is_retryable()), (path, retryable), "{reason}");
-        let error = ConversionError::new(7, "/stock", reason);
-        assert!(error.to_string().contains("\"/stock\""), "{error}");
-        assert_eq!((error.path(), error.is_retryable()), ("/stock", retryable), "{error}");
+        assert!(error.to_string().contains(&format!("{PATH:?}")), "{error}");
+        assert_eq!((error.path(), error.kind(), error.is_retryable()), (PATH, kind, retryable), "{error}");
         assert_well_put(&error);
         assert_eq!(error.into_guard(), 7);
     }

@@ -96,6 +96,9 @@ pub(crate) enum AcquireEvent {
     /// Of a grant by this node: what had shown it first is from before a doubt whether the servers keep the session, or
     /// old. Another process may have deleted the node since.
     Outdated(OwnNode),
+    /// Of a grant by this node: another process has deleted it. `waited` is whether it has outlasted a wait since the
+    /// grant.
+    Deleted { node: OwnNode, waited: bool },
     /// Of [`AcquireRequest::Watch`]: the watch could not be set.
     WatchFailed(Failure),
     /// Of [`AcquireStep::Pause`]: the pause is over.
@@ -147,7 +150,7 @@ pub(crate) enum AcquireOutcome {
 }
 
 /// Why the attempt ended without a grant.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum NoGrant {
     /// Another contender is ahead, and this attempt does not wait.
     WouldBlock,
@@ -159,10 +162,22 @@ pub(crate) enum NoGrant {
     NodeDeleted { times: u32 },
     /// The directory is unusable.
     Unusable(Unusable),
-    /// The predecessor cannot be watched, because the session can watch no more.
+    /// The session can watch no more.
     TooManyWatches,
     /// The session is over.
     SessionGone,
+}
+
+impl NoGrant {
+    /// Returns why an attempt ends at once after this failure of a request; `None` if it is repeated.
+    pub(crate) fn of(failure: &Failure) -> Option<Self> {
+        match failure.kind {
+            FailureKind::SessionGone => Some(Self::SessionGone),
+            FailureKind::Refused(_) => Some(Self::Refused(failure.clone())),
+            FailureKind::TooManyWatches => Some(Self::TooManyWatches),
+            FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => None,
+        }
+    }
 }
 
 /// The nodes that an attempt may leave in the directory.
@@ -267,6 +282,11 @@ impl Acquiring {
         (contender, AcquireStep::Do(AcquireRequest::Create))
     }
 
+    /// Has it wait for contenders ahead.
+    pub(crate) fn wait_if_busy(&mut self) {
+        self.if_busy = IfBusy::Wait;
+    }
+
     /// Returns how often in a row other processes deleted the own node.
     #[cfg(test)]
     fn times_deleted(&self) -> u32 {
@@ -309,6 +329,11 @@ impl Acquiring {
             AcquireEvent::Inspected(Answer::Is(node)) | AcquireEvent::Outdated(node) => {
                 self.node = Some(node);
                 AcquireStep::Do(AcquireRequest::List)
+            }
+            AcquireEvent::Deleted { node, waited } => {
+                self.node = Some(node);
+                self.deleted = if waited { 0 } else { self.deleted };
+                self.own_node_deleted()
             }
             AcquireEvent::Inspected(Answer::No(failure)) => match failure.kind {
                 FailureKind::NoNode => self.own_node_deleted(),
@@ -547,12 +572,12 @@ impl Acquiring {
     }
 
     fn failed(&mut self, failure: Failure, then: AfterPause) -> AcquireStep {
+        if let Some(why) = NoGrant::of(&failure) {
+            return self.end(why);
+        }
         let step = match failure.kind {
-            FailureKind::SessionGone => return self.end(NoGrant::SessionGone),
-            FailureKind::Refused(_) => return self.end(NoGrant::Refused(failure)),
-            FailureKind::TooManyWatches => return self.end(NoGrant::TooManyWatches),
-            FailureKind::NoNode | FailureKind::Unknown => self.pause(then),
             FailureKind::NotNow => self.pause_for(then, PauseReason::ServerBusy),
+            _ => self.pause(then),
         };
         self.last_failure = Some(failure);
         step

@@ -37,7 +37,7 @@ impl Change {
 
 /// The counter, as a read has shown it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SeenCounter {
     pub(crate) value: i64,
     /// The number of changes of its data.
     pub(crate) version: i32,
@@ -48,7 +48,7 @@ pub(crate) struct Seen {
 
 /// Why a node is not a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unusable {
+pub(crate) enum NoCounter {
     /// Its data is of another length.
     Data { bytes: usize },
     /// The servers may delete the node by themselves, and the counter would begin again.
@@ -57,15 +57,15 @@ pub(crate) enum Unusable {
 
 /// Reads the value from a node's data: Curator's eight bytes, or none. `children` is the number of changes of
 /// its children.
-pub(crate) fn value_of(data: &[u8], ephemeral_owner: i64, children: i32) -> Result<i64, Unusable> {
+pub(crate) fn value_of(data: &[u8], ephemeral_owner: i64, children: i32) -> Result<i64, NoCounter> {
     if ephemeral_owner != 0 {
-        return Err(Unusable::NotPersistent);
+        return Err(NoCounter::NotPersistent);
     }
     match <[u8; 8]>::try_from(data) {
         Ok(value) => Ok(i64::from_be_bytes(value)),
-        Err(_) if !data.is_empty() => Err(Unusable::Data { bytes: data.len() }),
+        Err(_) if !data.is_empty() => Err(NoCounter::Data { bytes: data.len() }),
         // A directory, and most of them are containers, which the servers do not tell apart.
-        Err(_) if children != 0 => Err(Unusable::NotPersistent),
+        Err(_) if children != 0 => Err(NoCounter::NotPersistent),
         Err(_) => Ok(0),
     }
 }
@@ -96,8 +96,8 @@ pub(crate) enum CounterRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterEvent {
     /// The answer to a read; `None` if there is no node.
-    Read(Option<Seen>),
-    Unusable(Unusable),
+    Read(Option<SeenCounter>),
+    Unusable(NoCounter),
     ParentsMade,
     /// The node was created, by the transaction `czxid`. `None` if the server did not say.
     Created {
@@ -141,7 +141,7 @@ pub(crate) enum CounterOutcome {
     /// Nothing was written.
     Overflow { value: i64 },
     /// Nothing was written.
-    Unusable(Unusable),
+    Unusable(NoCounter),
     /// Nothing was written: the node has the version -1, which means any version in a request.
     VersionsUsedUp,
     /// Written or not written.
@@ -154,7 +154,7 @@ pub(crate) enum CounterOutcome {
 
 /// A write that has been sent, or is about to be.
 #[derive(Clone, Copy, Debug)]
-struct Write {
+struct SentWrite {
     value: i64,
     version: i32,
     czxid: i64,
@@ -166,7 +166,7 @@ pub(crate) struct Changing {
     change: Change,
     request: CounterRequest,
     /// The last write.
-    write: Option<Write>,
+    write: Option<SentWrite>,
     /// Whether a write has been sent of which nothing is known, neither that it was committed nor that it
     /// never will be.
     in_doubt: bool,
@@ -254,17 +254,15 @@ impl Changing {
     }
 
     fn create(&mut self) -> CounterStep {
-        match self.change {
-            Change::Initialize(value) => self.ask(CounterRequest::Create { value }),
-            _ => self.ask(CounterRequest::Create { value: 0 }),
-        }
+        let value = if let Change::Initialize(value) = self.change { value } else { 0 };
+        self.ask(CounterRequest::Create { value })
     }
 
     fn created(&mut self, czxid: Option<i64>) -> CounterStep {
         match (self.change, czxid) {
             // If an earlier create had come through, this one would have found its node.
             (Change::Initialize(_), _) => finish(CounterOutcome::Done(true)),
-            (_, Some(czxid)) => self.decide(Some(Seen { value: 0, version: 0, czxid })),
+            (_, Some(czxid)) => self.decide(Some(SeenCounter { value: 0, version: 0, czxid })),
             (_, None) => self.ask(CounterRequest::Read { sync: false }),
         }
     }
@@ -278,7 +276,7 @@ impl Changing {
     }
 
     /// Decides the write for the value that was read.
-    fn decide(&mut self, seen: Option<Seen>) -> CounterStep {
+    fn decide(&mut self, seen: Option<SeenCounter>) -> CounterStep {
         let value = seen.map_or(0, |seen| seen.value);
         let new = match self.change {
             Change::Add(_) | Change::Reserve(_) => i64::try_from(i128::from(value) + self.change.delta()),
@@ -293,9 +291,9 @@ impl Changing {
         let Ok(new) = new else { return finish(CounterOutcome::Overflow { value }) };
         match seen {
             None => self.create(),
-            Some(Seen { version: -1, .. }) => finish(CounterOutcome::VersionsUsedUp),
-            Some(Seen { version, czxid, .. }) => {
-                self.write = Some(Write { value: new, version, czxid });
+            Some(SeenCounter { version: -1, .. }) => finish(CounterOutcome::VersionsUsedUp),
+            Some(SeenCounter { version, czxid, .. }) => {
+                self.write = Some(SentWrite { value: new, version, czxid });
                 self.ask(CounterRequest::Write { value: new, version })
             }
         }
@@ -314,9 +312,7 @@ impl Changing {
     fn finished(&self, value: i64) -> CounterStep {
         finish(match self.change {
             Change::Add(_) | Change::Reserve(_) => CounterOutcome::Value(value),
-            Change::Set(_) | Change::CompareAndSet { .. } | Change::Initialize(_) => {
-                CounterOutcome::Done(true)
-            }
+            _ => CounterOutcome::Done(true),
         })
     }
 
@@ -335,7 +331,7 @@ impl Changing {
 
     /// Finds out from the current node whether a write was made whose answer was lost, and whose repetition
     /// was refused.
-    fn judge(&mut self, seen: Option<Seen>) -> CounterStep {
+    fn judge(&mut self, seen: Option<SeenCounter>) -> CounterStep {
         if let Change::Initialize(value) = self.change {
             // The value with which it was created is not ours.
             let others = seen.is_some_and(|seen| seen.version == 0 && seen.value != value);
@@ -404,7 +400,7 @@ mod tests {
     const PAUSE: CounterRequest = CounterRequest::Pause { tries: 1 };
 
     fn seen(value: i64, version: i32) -> CounterEvent {
-        CounterEvent::Read(Some(Seen { value, version, czxid: 7 }))
+        CounterEvent::Read(Some(SeenCounter { value, version, czxid: 7 }))
     }
 
     fn write(value: i64, version: i32) -> CounterRequest {
@@ -480,7 +476,7 @@ mod tests {
             after(Change::Add(1), &[&lost[..], &[node_is_gone]].concat()),
             finish(CounterOutcome::Unknown)
         );
-        let data = CounterEvent::Unusable(Unusable::Data { bytes: 3 });
+        let data = CounterEvent::Unusable(NoCounter::Data { bytes: 3 });
         let refused = [(write(11, 3), CounterEvent::BadVersion), (SYNC, data)];
         assert_eq!(after(Change::Add(1), &[&lost[..], &refused].concat()), finish(CounterOutcome::Unknown));
     }
@@ -593,7 +589,7 @@ mod tests {
             CounterStep::Do(write(i64::MAX, 3)),
             "the least number can be subtracted"
         );
-        let data = Unusable::Data { bytes: 3 };
+        let data = NoCounter::Data { bytes: 3 };
         assert_eq!(
             after(Change::Add(1), &[(READ, CounterEvent::Unusable(data))]),
             finish(CounterOutcome::Unusable(data))
@@ -649,9 +645,9 @@ mod tests {
         assert_eq!(value_of(&[0, 0, 0, 0, 0, 0, 1, 2], 0, 0), Ok(258));
         assert_eq!(value_of(&[], 0, 0), Ok(0));
         for bytes in [1, 3, 4, 7, 9, 16] {
-            assert_eq!(value_of(&vec![0; bytes], 0, 0), Err(Unusable::Data { bytes }));
+            assert_eq!(value_of(&vec![0; bytes], 0, 0), Err(NoCounter::Data { bytes }));
         }
-        assert_eq!(value_of(&1_i64.to_be_bytes(), 0x1000_1234_5678, 0), Err(Unusable::NotPersistent));
-        assert_eq!(value_of(&[], 0, 1), Err(Unusable::NotPersistent), "a directory");
+        assert_eq!(value_of(&1_i64.to_be_bytes(), 0x1000_1234_5678, 0), Err(NoCounter::NotPersistent));
+        assert_eq!(value_of(&[], 0, 1), Err(NoCounter::NotPersistent), "a directory");
     }
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use crate::protocol::counter::{
-    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, Seen,
+    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, SeenCounter,
 };
 
 /// A stream of choices that proptest can shrink.
@@ -88,9 +88,9 @@ struct Process {
 struct World<'a> {
     rules: Rules,
     choices: Choices<'a>,
-    node: Option<Seen>,
+    node: Option<SeenCounter>,
     /// The node after each transaction.
-    history: Vec<Option<Seen>>,
+    history: Vec<Option<SeenCounter>>,
     parent: bool,
     zxid: i64,
     calls: Vec<Call>,
@@ -154,7 +154,7 @@ impl<'a> World<'a> {
         Process { call: self.calls.len() - 1, changing, request, seen: 0 }
     }
 
-    fn set(&mut self, node: Option<Seen>) {
+    fn set(&mut self, node: Option<SeenCounter>) {
         self.zxid += 1;
         self.node = node;
         self.history.push(node);
@@ -174,7 +174,7 @@ impl<'a> World<'a> {
                 if matches!(self.calls[call].change, Change::Initialize(_)) {
                     self.applied.push(Applied { call, from: 0, to: value, czxid });
                 }
-                self.set(Some(Seen { value, version: 0, czxid }));
+                self.set(Some(SeenCounter { value, version: 0, czxid }));
                 CounterEvent::Created { czxid: (!self.choices.chance(60)).then_some(czxid) }
             }
             CounterRequest::Write { value, version } => match self.node {
@@ -182,7 +182,7 @@ impl<'a> World<'a> {
                 Some(node) if node.version != version => CounterEvent::BadVersion,
                 Some(node) => {
                     self.applied.push(Applied { call, from: node.value, to: value, czxid: node.czxid });
-                    self.set(Some(Seen { value, version: version + 1, ..node }));
+                    self.set(Some(SeenCounter { value, version: version + 1, ..node }));
                     CounterEvent::Written { czxid: node.czxid }
                 }
             },
@@ -237,7 +237,8 @@ impl<'a> World<'a> {
             },
         };
         match event {
-            CounterEvent::Read(Some(Seen { czxid, .. })) | CounterEvent::Created { czxid: Some(czxid) } => {
+            CounterEvent::Read(Some(SeenCounter { czxid, .. }))
+            | CounterEvent::Created { czxid: Some(czxid) } => {
                 self.calls[call].base = Some(czxid);
             }
             _ => {}
@@ -284,7 +285,7 @@ impl<'a> World<'a> {
                 if let Some(node) = self.node {
                     let value = node.value + 1;
                     self.peers.push(value);
-                    self.set(Some(Seen { value, version: node.version + 1, ..node }));
+                    self.set(Some(SeenCounter { value, version: node.version + 1, ..node }));
                 }
             }
         }
@@ -333,9 +334,15 @@ impl<'a> World<'a> {
         }
     }
 
-    fn check_outcome(&self, call: &Call, outcome: CounterOutcome, made: &[Applied], during: &[Option<Seen>]) {
+    fn check_outcome(
+        &self,
+        call: &Call,
+        outcome: CounterOutcome,
+        made: &[Applied],
+        during: &[Option<SeenCounter>],
+    ) {
         let what = || format!("{call:?} {made:?}");
-        let value = |node: &Option<Seen>| node.map_or(0, |node| node.value);
+        let value = |node: &Option<SeenCounter>| node.map_or(0, |node| node.value);
         let written: Vec<&Applied> = match (call.change, outcome) {
             // Numbers that were given up were written too, perhaps. A value that occurs again, because the
             // counter was set back or deleted, counts once.

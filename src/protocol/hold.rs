@@ -17,16 +17,6 @@
 //! `LeaseExpired` is about the session lease, which ends without a renewal, and `LeaseOver` about the lease
 //! that the caller has set for this hold (docs/protocol.md#lease-over).
 //!
-//! The lock by which a contender for a semaphore's permits is at the head of their queue is a hold too, which
-//! no guard has: `Head` instead of `Held`, until one transaction exchanges its node for the permits.
-//!
-//! ```text
-//!      Head <------ EndExchange ------- Exchanging -- Exchanged -> Released: its node is gone
-//!        '------- BeginExchange ----------^
-//! ```
-//! A head waits like any contender, so the clock does not end it; the session's end and the deletion of its
-//! node do (docs/protocol.md#permits-by-one-transaction).
-//!
 //! Lost is final. The node of a lost hold, if it still exists, is deleted when the last guard is released,
 //! when the time for which it is kept is over, or by the conversion
 //! (docs/protocol.md#lost-lock-keeps-its-node). *Suspended* is not a state of the hold but of the lease at
@@ -105,11 +95,6 @@ enum Stage {
     Held,
     /// Held, but only the conversion knows by which node. Heartbeats do not check it.
     Converting,
-    /// At the head of a semaphore's queue.
-    Head,
-    /// The same, while the transaction that exchanges its node for permits is under way, or its outcome is
-    /// unknown. Heartbeats do not check the node.
-    Exchanging,
     Lost(LostReason, Leftover),
     /// Released before it was lost. Cleanup has its node.
     Released,
@@ -164,12 +149,6 @@ pub(crate) enum HoldEvent {
     /// The nodes of a lost conversion are deleted, or left to cleanup. The reason counts if the hold is not
     /// lost yet.
     ConversionOver(LostReason),
-    /// The exchange of the node for permits begins.
-    BeginExchange,
-    /// The exchange has definitely not happened.
-    EndExchange,
-    /// The exchange has happened: one transaction has deleted the node.
-    Exchanged,
 }
 
 impl HoldEvent {
@@ -238,11 +217,6 @@ impl HoldState {
         Self { lease_end, ..self }
     }
 
-    /// Returns the state of the hold at the head of a semaphore's queue.
-    pub(crate) fn head(node: Arc<str>) -> Self {
-        Self { stage: Stage::Head, ..Self::new(node, Kind::Exclusive) }
-    }
-
     /// Returns the name of its node.
     pub(crate) fn node(&self) -> &Arc<str> {
         &self.node
@@ -257,7 +231,7 @@ impl HoldState {
     pub(crate) fn lost(&self) -> Option<LostReason> {
         match self.stage {
             Stage::Lost(reason, _) => Some(reason),
-            Stage::Held | Stage::Converting | Stage::Head | Stage::Exchanging | Stage::Released => None,
+            Stage::Held | Stage::Converting | Stage::Released => None,
         }
     }
 
@@ -288,16 +262,14 @@ impl HoldState {
 
     /// Returns whether a heartbeat may check this node: it is held by it, and no conversion is under way.
     pub(crate) fn is_held_by(&self, node: &str) -> bool {
-        matches!(self.stage, Stage::Held | Stage::Head) && *self.node == *node
+        self.stage == Stage::Held && *self.node == *node
     }
 
     /// Returns what its session has to do for it.
     pub(crate) fn care(&self) -> Care {
         match self.stage {
             Stage::Held | Stage::Converting => Care::Watch { lease_end: self.lease_end },
-            Stage::Head
-            | Stage::Exchanging
-            | Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => Care::Watch { lease_end: None },
+            Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => Care::Watch { lease_end: None },
             Stage::Lost(_, Leftover::Kept { until }) => Care::Keep { until },
             Stage::Lost(_, Leftover::None) | Stage::Released => Care::Nothing,
         }
@@ -329,9 +301,8 @@ impl HoldState {
                 Stage::Converting => {
                     effects.lost = self.lose(LostReason::LeaseExpired, Leftover::OfConversion);
                 }
-                // A released hold is not lost by the clock: heartbeats do not check it. A head only waits: like
-                // any other waiter it keeps its node in the queue for as long as the session has it.
-                Stage::Lost(..) | Stage::Released | Stage::Head | Stage::Exchanging => {}
+                // A released hold is not lost by the clock: heartbeats do not check it.
+                Stage::Lost(..) | Stage::Released => {}
             },
             HoldEvent::LeaseOver { now } => self.end_lease(now, &mut effects),
             HoldEvent::Extend { now, end } => {
@@ -361,7 +332,7 @@ impl HoldState {
                     effects.delete = Some(self.deletion(false));
                 }
                 (Stage::Converting, _) => effects.lost = self.lose(reason, Leftover::OfConversion),
-                (Stage::Lost(..) | Stage::Released | Stage::Head | Stage::Exchanging, _) => {}
+                (Stage::Lost(..) | Stage::Released, _) => {}
             },
             HoldEvent::GraceOver => {
                 if let Stage::Lost(reason, Leftover::Kept { .. }) = self.stage {
@@ -397,26 +368,8 @@ impl HoldState {
                 Stage::Lost(reason, Leftover::OfConversion) => {
                     self.stage = Stage::Lost(reason, Leftover::None);
                 }
-                Stage::Lost(..) | Stage::Released | Stage::Head | Stage::Exchanging => {}
+                Stage::Lost(..) | Stage::Released => {}
             },
-            HoldEvent::BeginExchange => match self.stage {
-                Stage::Head => self.stage = Stage::Exchanging,
-                _ => effects.refused = true,
-            },
-            HoldEvent::EndExchange => match self.stage {
-                Stage::Exchanging => self.stage = Stage::Head,
-                _ => effects.refused = true,
-            },
-            HoldEvent::Exchanged => {
-                match self.stage {
-                    Stage::Exchanging | Stage::Head | Stage::Held => self.stage = Stage::Released,
-                    Stage::Lost(reason, Leftover::OfSession | Leftover::Kept { .. }) => {
-                        self.stage = Stage::Lost(reason, Leftover::None);
-                    }
-                    Stage::Lost(..) | Stage::Released | Stage::Converting => {}
-                }
-                effects.gone = Some(Arc::clone(&self.node));
-            }
         }
         effects
     }
@@ -428,7 +381,7 @@ impl HoldState {
 
     fn session_over(&mut self, reason: LostReason) -> Option<LostReason> {
         match self.stage {
-            Stage::Held | Stage::Head | Stage::Exchanging => self.lose(reason, Leftover::OfSession),
+            Stage::Held => self.lose(reason, Leftover::OfSession),
             Stage::Converting => self.lose(reason, Leftover::OfConversion),
             Stage::Lost(..) | Stage::Released => None,
         }
@@ -446,8 +399,7 @@ impl HoldState {
                 effects.delete = Some(self.deletion(false));
             }
             Stage::Converting => effects.lost = self.lose(LostReason::LeaseOver, Leftover::OfConversion),
-            // A head has no lease.
-            Stage::Lost(..) | Stage::Released | Stage::Head | Stage::Exchanging => {}
+            Stage::Lost(..) | Stage::Released => {}
         }
     }
 
@@ -463,11 +415,6 @@ impl HoldState {
                 // that the next holder would not see: then the next attempt lists the queue.
                 let hand_over = lease != LeaseState::Expired && self.writes == 0;
                 effects.delete = Some(self.deletion(hand_over));
-            }
-            // During an exchange it may be gone already, which its deletion finds out.
-            Stage::Head | Stage::Exchanging => {
-                self.stage = Stage::Released;
-                effects.delete = Some(self.deletion(false));
             }
             // The conversion, which has the guard, has been dropped before its end.
             Stage::Converting => effects.lost = self.lose(LostReason::Closed, Leftover::OfConversion),
@@ -728,19 +675,6 @@ mod tests {
             assert_eq!(hold.on(event.clone()), effects, "{before:?}, {event:?}");
             assert_eq!(hold.care(), care, "{before:?}, {event:?}");
         }
-    }
-
-    /// docs/protocol.md#permits-by-one-transaction
-    #[test]
-    fn only_the_head_is_exchanged_and_it_is_the_head_again_if_that_fails() {
-        let mut head = HoldState::head("own".into());
-        assert!(head.on(HoldEvent::EndExchange).refused, "it was not begun");
-        assert!(!head.on(HoldEvent::BeginExchange).refused);
-        assert!(!head.is_held_by("own"), "no heartbeat checks it meanwhile");
-        assert!(head.on(HoldEvent::BeginExchange).refused, "it was begun");
-        assert!(!head.on(HoldEvent::EndExchange).refused);
-        assert!(head.is_held_by("own"));
-        assert!(after(&[]).on(HoldEvent::BeginExchange).refused);
     }
 
     #[test]

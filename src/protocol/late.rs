@@ -5,17 +5,17 @@
 //! for, and none of them decides by itself.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::path::NodePath;
 use crate::protocol::acquire::IfBusy;
 
 /// The live contenders that another must wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ahead {
     pub(crate) count: usize,
-    /// The name of the first of their nodes; `None` if it is not known.
-    pub(crate) first: Option<Arc<str>>,
+    /// The first of their nodes; `None` if it is not known.
+    pub(crate) first: Option<NodePath>,
 }
 
 impl Ahead {
@@ -100,11 +100,6 @@ impl Waiting {
         self.ahead = ahead;
     }
 
-    /// Records a notification that one of them has ended. The next look shows which are left.
-    pub(crate) fn one_is_gone(&mut self) {
-        self.ahead = self.ahead.take().and_then(Ahead::without_one);
-    }
-
     /// Records the event that the call waits for from here on.
     pub(crate) fn waits_for(&mut self, waits_for: WaitsFor) {
         self.waits_for = waits_for;
@@ -175,12 +170,11 @@ mod tests {
     // Shows: live-contender
     #[test]
     fn those_whose_end_was_told_are_not_in_the_way() {
-        let mut waiting = after(ahead(2), WaitsFor::Deletion);
-        waiting.one_is_gone();
-        assert_eq!(waiting.ahead(), ahead(1).as_ref());
-        waiting.one_is_gone();
-        assert_eq!(waiting.ahead(), None);
-        waiting.one_is_gone();
-        assert_eq!(waiting.late(IfBusy::Wait, || None), Late::NoAnswer(WaitsFor::Deletion));
+        let left = ahead(2).and_then(Ahead::without_one);
+        assert_eq!(left, ahead(1));
+        let left = left.and_then(Ahead::without_one);
+        assert_eq!(left, None);
+        let late = after(left, WaitsFor::Deletion).late(IfBusy::Wait, || None);
+        assert_eq!(late, Late::NoAnswer(WaitsFor::Deletion));
     }
 }

@@ -26,7 +26,6 @@ pub(crate) mod permits;
 mod permits_model;
 pub(crate) mod persistent_node;
 pub(crate) mod queue;
-pub(crate) mod readers;
 pub(crate) mod room;
 #[cfg(test)]
 mod room_model;

@@ -1,6 +1,6 @@
 //! How the head of a semaphore's queue gets its permits, as a state machine. Pure.
 //!
-//! Its [task](crate::engine::permits) carries out each [`PermitsStep`] and returns its [`PermitsEvent`], until
+//! The [attempt](crate::engine::permits) carries out each [`PermitsStep`] and returns its [`PermitsEvent`], until
 //! the step is [`PermitsStep::Finish`].
 //!
 //! # Invariants
@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use crate::protocol::acquire::{IfBusy, Orphans};
+use crate::protocol::acquire::{IfBusy, NoGrant, Orphans};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::node_name;
 
@@ -46,6 +46,9 @@ pub(crate) enum PermitsRequest {
     MakeLeases,
     /// One transaction: create a lease for each slot, and delete the lock node.
     Take(Take),
+    /// Read the Stat of one of these leases, which are known from a list only
+    /// (docs/protocol.md#owner-check). They come from one transaction, so that one tells it of all.
+    Inspect { names: Vec<String> },
 }
 
 /// The transaction by which the head takes its permits.
@@ -70,6 +73,10 @@ pub(crate) enum PermitsEvent {
     /// Of [`PermitsRequest::Take`]: the ids of its creates, which are of this request only, and what came of
     /// it.
     Taken { ids: Vec<String>, outcome: Taken },
+    /// Of [`PermitsRequest::Inspect`].
+    Inspected(Answer<Vec<String>>),
+    /// Of [`PermitsStep::Wait`]: another process has deleted the lock node.
+    LockDeleted,
     /// Of [`PermitsStep::Wait`]: something has changed.
     Changed,
     /// Of [`PermitsStep::Wait`]: the watch is of no use any more.
@@ -134,42 +141,37 @@ pub(crate) enum Taken {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PermitsOutcome {
     /// These leases are held, and the lock node is gone.
-    Granted {
-        names: Vec<String>,
-    },
-    NotGranted {
-        why: NoPermits,
-        orphans: Orphans,
-    },
+    Granted { names: Vec<String> },
+    /// The lock node has been deleted by another process.
+    LockDeleted { orphans: Orphans },
+    /// The lock node still exists.
+    NotGranted { why: NoPermits, orphans: Orphans },
 }
 
-/// Why no permits were granted. The lock node still exists unless it is said to be gone.
+/// Why no permits were granted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum NoPermits {
-    /// Too few are free, and this attempt does not wait.
-    WouldBlock,
+    /// As of any lock. The contenders ahead of an attempt that does not wait are the leases.
+    Other(NoGrant),
     /// It asks for more than the limit.
-    TooMany {
-        limit: u32,
-    },
+    TooMany { limit: u32 },
     /// This lease was created under another limit than the one that this handle states.
-    LimitMismatch {
-        theirs: u32,
-        lease: String,
-    },
+    LimitMismatch { theirs: u32, lease: String },
     /// The node with the limit contains no limit.
-    InvalidLimit {
-        found: String,
-    },
-    /// The lock node has been deleted by another process.
-    LockDeleted,
-    /// The servers refused the last request.
-    Refused(Failure),
-    /// The retry policy is exhausted. Has the last failure.
-    KeptFailing(Failure),
-    /// The session can watch no more.
-    TooManyWatches,
-    SessionGone,
+    InvalidLimit { found: String },
+}
+
+impl PermitsStep {
+    /// Returns what only this step knows of the leases that may be left, when it is not carried out.
+    pub(crate) fn into_orphans(self) -> Orphans {
+        match self {
+            Self::Finish(PermitsOutcome::Granted { names }) => Orphans { names, ids: Vec::new() },
+            Self::Finish(
+                PermitsOutcome::LockDeleted { orphans } | PermitsOutcome::NotGranted { orphans, .. },
+            ) => orphans,
+            Self::Do(_) | Self::Wait | Self::Pause { .. } => Orphans::default(),
+        }
+    }
 }
 
 /// The state machine; see the [module](self).
@@ -182,10 +184,6 @@ pub(crate) struct Taking {
     if_busy: IfBusy,
     /// The ids of each transaction whose outcome was unknown.
     unknown: Vec<Vec<String>>,
-    /// Whether the outcome of one of them still is.
-    open: bool,
-    /// Whether a definite refusal has come since, so that the next list shows what has become of all.
-    decided: bool,
     /// Whether the lock node is known to be gone.
     lock_gone: bool,
     /// What to send after a pause.
@@ -206,8 +204,6 @@ impl Taking {
             stated,
             if_busy,
             unknown: Vec::new(),
-            open: false,
-            decided: false,
             lock_gone: false,
             next: next.clone(),
             last_failure: None,
@@ -216,11 +212,6 @@ impl Taking {
             made: false,
         };
         (taking, PermitsStep::Do(next))
-    }
-
-    /// Returns whether a transaction was sent whose outcome is not known.
-    pub(crate) fn is_open(&self) -> bool {
-        self.open || self.lock_gone
     }
 
     /// Handles the result of the last step. Returns the next step.
@@ -237,6 +228,17 @@ impl Taking {
             PermitsEvent::Retry if self.making => PermitsStep::Do(PermitsRequest::MakeLeases),
             PermitsEvent::Retry => PermitsStep::Do(self.next.clone()),
             PermitsEvent::Taken { ids, outcome } => self.not_taken(ids, outcome),
+            PermitsEvent::Inspected(Answer::Is(names)) => {
+                PermitsStep::Finish(PermitsOutcome::Granted { names })
+            }
+            PermitsEvent::Inspected(Answer::No(failure)) if failure.kind != FailureKind::NoNode => {
+                self.failed(failure)
+            }
+            // One of the leases has been deleted, or the lock node: either is of no use any more.
+            PermitsEvent::Inspected(Answer::No(_)) | PermitsEvent::LockDeleted => {
+                let orphans = self.unknown();
+                PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans })
+            }
             PermitsEvent::Changed => {
                 self.failures = 0;
                 self.look(false, false)
@@ -244,15 +246,20 @@ impl Taking {
             PermitsEvent::GiveUp => {
                 let last = self.last_failure.take();
                 let last = last.unwrap_or_else(|| FailureKind::Unknown.into());
-                self.end(NoPermits::KeptFailing(last))
+                self.end(NoPermits::Other(NoGrant::KeptFailing(last)))
             }
         }
     }
 
-    /// Ends it before it is finished. Returns what may be left besides the lock node. A transaction that is
-    /// under way has to be answered first.
-    pub(crate) fn leave(self) -> Orphans {
-        Orphans { names: Vec::new(), ids: self.unknown.into_iter().flatten().collect() }
+    /// Ends it before it is finished. Returns what may be left besides the lock node and what the last step
+    /// [knows of](PermitsStep::into_orphans). A transaction that is under way has to be answered first.
+    pub(crate) fn leave(mut self) -> Orphans {
+        self.unknown()
+    }
+
+    fn unknown(&mut self) -> Orphans {
+        let ids = std::mem::take(&mut self.unknown).into_iter().flatten().collect();
+        Orphans { names: Vec::new(), ids }
     }
 
     fn judge(&mut self, seen: &Seen) -> PermitsStep {
@@ -263,17 +270,15 @@ impl Taking {
             }
             let names: Vec<String> = names.into_iter().cloned().collect();
             if names.len() == ids.len() {
-                return PermitsStep::Finish(PermitsOutcome::Granted { names });
+                return self.send(PermitsRequest::Inspect { names });
             }
             // All of them were there: another process has deleted some.
             let orphans = Orphans { names, ids: Vec::new() };
-            return PermitsStep::Finish(PermitsOutcome::NotGranted { why: NoPermits::LockDeleted, orphans });
+            return PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans });
         }
         if self.lock_gone {
-            return self.end(NoPermits::LockDeleted);
-        }
-        if self.decided {
-            self.open = false;
+            // None of them has happened, and none can any more.
+            return PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans: Orphans::default() });
         }
         let (limit, limit_version) = match &seen.limit {
             LimitNode::Is { permits, version } => (*permits, Some(*version)),
@@ -298,7 +303,7 @@ impl Taking {
         }
         let live = seen.leases.len().saturating_sub(seen.leaving);
         if self.if_busy == IfBusy::Fail && free(limit, live) < self.wanted {
-            return self.end(NoPermits::WouldBlock);
+            return self.end(NoPermits::Other(NoGrant::WouldBlock));
         }
         if watched { PermitsStep::Wait } else { self.look(true, limit_version.is_some()) }
     }
@@ -307,24 +312,19 @@ impl Taking {
         match outcome {
             Taken::Failed(failure) if failure.kind == FailureKind::Unknown => {
                 self.unknown.push(ids);
-                (self.open, self.decided) = (true, false);
                 self.failed(failure)
             }
             // An answer to a later request of the session decides about the earlier ones too.
             Taken::LockGone => {
-                self.decided = true;
                 if self.unknown.is_empty() {
-                    return self.end(NoPermits::LockDeleted);
+                    return PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans: Orphans::default() });
                 }
                 self.lock_gone = true;
                 self.look(false, false)
             }
-            Taken::LimitChanged => {
-                self.decided = true;
-                self.look(false, false)
-            }
+            Taken::LimitChanged => self.look(false, false),
             Taken::NoDirectory => {
-                (self.decided, self.making) = (true, true);
+                self.making = true;
                 if self.made {
                     // Removed between its making and this.
                     return self.failed(FailureKind::NoNode.into());
@@ -346,11 +346,8 @@ impl Taking {
     }
 
     fn failed(&mut self, failure: Failure) -> PermitsStep {
-        match failure.kind {
-            FailureKind::SessionGone => return self.end(NoPermits::SessionGone),
-            FailureKind::Refused(_) => return self.end(NoPermits::Refused(failure)),
-            FailureKind::TooManyWatches => return self.end(NoPermits::TooManyWatches),
-            FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => {}
+        if let Some(why) = NoGrant::of(&failure) {
+            return self.end(NoPermits::Other(why));
         }
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
@@ -359,13 +356,7 @@ impl Taking {
     }
 
     fn end(&mut self, why: NoPermits) -> PermitsStep {
-        let ids = if self.lock_gone && why == NoPermits::LockDeleted {
-            // None of them has happened, and none can any more.
-            Vec::new()
-        } else {
-            std::mem::take(&mut self.unknown).into_iter().flatten().collect()
-        };
-        let orphans = Orphans { names: Vec::new(), ids };
+        let orphans = self.unknown();
         PermitsStep::Finish(PermitsOutcome::NotGranted { why, orphans })
     }
 }
@@ -467,6 +458,10 @@ mod tests {
         }
     }
 
+    fn deleted(orphans: Orphans) -> PermitsStep {
+        PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans })
+    }
+
     // Shows: permits-by-one-transaction
     #[test]
     fn every_child_counts_whatever_its_name() {
@@ -529,7 +524,7 @@ mod tests {
         let going = Seen { leases: leases.clone().into(), leaving: 1, limit: LimitNode::Missing };
         let watch = PermitsStep::Do(PermitsRequest::Look { watch: true, limit_exists: false });
         assert_eq!(taking.on(PermitsEvent::Looked(Answer::Is(going))), watch);
-        assert_eq!(*ended(&taking.on(seen(&leases))), NoPermits::WouldBlock);
+        assert_eq!(*ended(&taking.on(seen(&leases))), NoPermits::Other(NoGrant::WouldBlock));
     }
 
     // Shows: permits-unknown-outcome
@@ -544,24 +539,33 @@ mod tests {
         assert_eq!(taking.on(PermitsEvent::Retry), take(&[0, 1], 2));
         assert_eq!(taking.on(taken(&[5, 6], Taken::LockGone)), look());
         let names = vec![lease(1, 0, 2), lease(2, 1, 2)];
-        assert_eq!(taking.on(seen(&names)), PermitsStep::Finish(PermitsOutcome::Granted { names }));
+        let inspect = PermitsStep::Do(PermitsRequest::Inspect { names: names.clone() });
+        assert_eq!(taking.on(seen(&names)), inspect);
+        let unanswered = PermitsEvent::Inspected(Answer::no(FailureKind::Unknown));
+        assert!(matches!(taking.on(unanswered), PermitsStep::Pause { .. }));
+        assert_eq!(taking.on(PermitsEvent::Retry), inspect);
+        let mut gone = taking.clone();
+        let granted = PermitsStep::Finish(PermitsOutcome::Granted { names: names.clone() });
+        assert_eq!(taking.on(PermitsEvent::Inspected(Answer::Is(names))), granted);
+        let ids = (1..=4).map(id).collect();
+        let step = gone.on(PermitsEvent::Inspected(Answer::no(FailureKind::NoNode)));
+        assert_eq!(step, deleted(Orphans { names: Vec::new(), ids }), "another process has deleted it");
     }
 
-    /// From there on heartbeats ask for the lock node again.
+    /// It waits again after a refusal, and what was not answered before that is left with it.
     // Shows: permits-unknown-outcome
     #[test]
-    fn a_refusal_and_a_list_without_the_leases_close_an_unknown_outcome() {
+    fn a_lock_that_is_gone_while_its_head_waits_ends_the_wait() {
         let (mut taking, _) = Taking::new(1, 1, IfBusy::Wait);
         let limit = |version| LimitNode::Is { permits: 1, version };
         taking.on(seen_with(&[], limit(1)));
         taking.on(taken(&[1], unknown()));
         taking.on(PermitsEvent::Retry);
         assert_eq!(taking.on(taken(&[2], Taken::LimitChanged)), look());
-        assert!(taking.is_open(), "the list that follows shows what has become of it");
         taking.on(seen_with(&[lease(9, 0, 1)], limit(2)));
-        assert!(!taking.is_open());
-        let step = taking.on(PermitsEvent::Looked(Answer::no(FailureKind::Unknown)));
-        assert!(matches!(step, PermitsStep::Pause { .. }), "{step:?}");
+        assert_eq!(taking.on(seen_with(&[lease(9, 0, 1)], limit(2))), PermitsStep::Wait);
+        let step = taking.on(PermitsEvent::LockDeleted);
+        assert_eq!(step, deleted(Orphans { names: Vec::new(), ids: vec![id(1)] }));
     }
 
     #[test]
@@ -572,12 +576,11 @@ mod tests {
         taking.on(PermitsEvent::Retry);
         assert_eq!(taking.on(taken(&[2], Taken::LockGone)), look());
         let step = taking.on(seen(&[lease(9, 0, 2)]));
-        let gone = PermitsOutcome::NotGranted { why: NoPermits::LockDeleted, orphans: Orphans::default() };
-        assert_eq!(step, PermitsStep::Finish(gone));
+        assert_eq!(step, deleted(Orphans::default()));
         // The same without a doubt, at once.
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
         taking.on(seen(&[]));
-        assert_eq!(*ended(&taking.on(taken(&[1], Taken::LockGone))), NoPermits::LockDeleted);
+        assert_eq!(taking.on(taken(&[1], Taken::LockGone)), deleted(Orphans::default()));
     }
 
     // Shows: permits-unknown-outcome
@@ -590,8 +593,7 @@ mod tests {
         taking.on(taken(&[3, 4], Taken::LockGone));
         let step = taking.on(seen(&[lease(2, 1, 2)]));
         let orphans = Orphans { names: vec![lease(2, 1, 2)], ids: Vec::new() };
-        let part = PermitsOutcome::NotGranted { why: NoPermits::LockDeleted, orphans };
-        assert_eq!(step, PermitsStep::Finish(part));
+        assert_eq!(step, deleted(orphans));
     }
 
     // Shows: permits-unknown-outcome
@@ -605,7 +607,8 @@ mod tests {
         taking.on(PermitsEvent::Retry);
         let refused = Failure::from(FailureKind::Refused(Refusal::NoAuth));
         let step = taking.on(taken(&[2], Taken::Failed(refused.clone())));
-        let outcome = PermitsOutcome::NotGranted { why: NoPermits::Refused(refused), orphans: left };
+        let why = NoPermits::Other(NoGrant::Refused(refused));
+        let outcome = PermitsOutcome::NotGranted { why, orphans: left };
         assert_eq!(step, PermitsStep::Finish(outcome));
     }
 
@@ -620,7 +623,7 @@ mod tests {
         assert!(matches!(step, PermitsStep::Pause { failures: 0, .. }), "{step:?}");
         assert_eq!(taking.on(PermitsEvent::Retry), make);
         assert_eq!(taking.on(PermitsEvent::Made(Answer::Is(()))), take(&[0], 2));
-        assert_eq!(*ended(&taking.on(taken(&[3], Taken::LockGone))), NoPermits::LockDeleted);
+        assert_eq!(taking.on(taken(&[3], Taken::LockGone)), deleted(Orphans::default()));
     }
 
     #[test]

@@ -20,8 +20,8 @@ use crate::protocol::acquire::{IfBusy, Orphans};
 use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::node_name::id;
 use crate::protocol::permits::{
-    LimitNode, NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken,
-    Taking, lease_beginning, slot_of,
+    LimitNode, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking,
+    lease_beginning, slot_of,
 };
 use crate::protocol::simulation::choices::{Choices, Turns, count};
 
@@ -213,8 +213,9 @@ impl World {
     fn is_ready(&self, i: usize) -> bool {
         match &self.actors[i].doing {
             Doing::Queued(lock) => self.servers.is_head(*lock) || !self.servers.has_lock(*lock),
-            Doing::AtHead { step: PermitsStep::Wait, answer: None, watched, .. } => {
+            Doing::AtHead { lock, step: PermitsStep::Wait, answer: None, watched, .. } => {
                 self.servers.changes != watched.expect("it waits without a watch")
+                    || !self.servers.has_lock(*lock)
             }
             Doing::Java { lease, .. } => {
                 let leases = &self.servers.leases;
@@ -281,6 +282,7 @@ impl World {
     ) -> Doing {
         let event = match (&step, answer) {
             (_, Some(answer)) => answer,
+            (PermitsStep::Wait, None) if watched == Some(self.servers.changes) => PermitsEvent::LockDeleted,
             (PermitsStep::Wait, None) => PermitsEvent::Changed,
             (PermitsStep::Pause { .. }, None) => match choices.chance(20) {
                 true => PermitsEvent::GiveUp,
@@ -309,9 +311,12 @@ impl World {
                 assert!(!self.servers.has_lock(lock), "its lock is left");
                 return Doing::Holds(names.clone());
             }
-            (PermitsStep::Finish(PermitsOutcome::NotGranted { why, orphans }), None) => {
-                let gone = *why == NoPermits::LockDeleted;
-                assert!(!gone || !self.servers.has_lock(lock), "it is there");
+            (PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans }), None) => {
+                assert!(!self.servers.has_lock(lock), "it is there");
+                self.leave(i, lock, orphans, choices);
+                return Doing::Idle;
+            }
+            (PermitsStep::Finish(PermitsOutcome::NotGranted { orphans, .. }), None) => {
                 self.leave(i, lock, orphans, choices);
                 return Doing::Idle;
             }
@@ -338,6 +343,15 @@ impl World {
             PermitsRequest::MakeLeases => {
                 self.servers.directory = true;
                 PermitsEvent::Made(Answer::Is(()))
+            }
+            PermitsRequest::Inspect { .. } if choices.chance(40) => {
+                PermitsEvent::Inspected(Answer::No(unknown()))
+            }
+            PermitsRequest::Inspect { names } => {
+                PermitsEvent::Inspected(match self.servers.leases.contains_key(&names[0]) {
+                    true => Answer::Is(names.clone()),
+                    false => Answer::no(FailureKind::NoNode),
+                })
             }
             PermitsRequest::Take(take) => {
                 assert_eq!(
@@ -381,14 +395,7 @@ impl World {
                             step = taking.on(taken);
                         }
                         let mut orphans = taking.leave();
-                        match step {
-                            PermitsStep::Finish(PermitsOutcome::Granted { names }) => orphans.names = names,
-                            PermitsStep::Finish(PermitsOutcome::NotGranted { orphans: more, .. }) => {
-                                orphans.names.extend(more.names);
-                                orphans.ids.extend(more.ids);
-                            }
-                            _ => {}
-                        }
+                        orphans.extend(step.into_orphans());
                         self.leave(i, lock, &orphans, choices);
                         Doing::Idle
                     }

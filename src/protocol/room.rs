@@ -1,9 +1,10 @@
-//! The room: the attempts of one client on one mutex that wait in memory behind one node, and who of them has
-//! the node next. Pure.
+//! The room: the callers of one client that share the nodes of a mutex, or of one side of a read-write lock.
+//! They wait in memory behind one node, and this decides who has it next, whether it is kept, and when it
+//! goes. Pure.
 //!
 //! ```text
-//!              granted                   released, with another waiting
-//!   no node ------------> held by one ----------------------------------> held by the next
+//!              granted            released, with another waiting; joined, if it is shared
+//!   no node ------------> held by one ----------------------------------> held by the next, or by several
 //!      ^                     |    ^
 //!      |   released, lost    |    | arrives
 //!      |<--------------------|    |
@@ -12,11 +13,19 @@
 //! ```
 //! While anybody waits and there is no node, one attempt is under way, on behalf of all
 //! (docs/protocol.md#hand-off). A sticky room keeps a node that no caller needs (docs/protocol.md#kept-node).
+//!
+//! The node of a room for readers is shared: all waiting readers have it together, and further readers join,
+//! for as long as no writer is known to want the lock (docs/protocol.md#kept-read-node). Then the next
+//! readers wait for another node, and this one goes with the last reader inside.
+//!
+//! This is the only record of who is inside a node. A hold leaves it once, by the event that ends the hold's
+//! use of the node: its deletion, or the end of the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::protocol::moment::Moment;
+use crate::protocol::node_name::Kind;
 
 /// How many have the node in a row at most, and for how long, before it goes to the back of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,15 +34,16 @@ pub(crate) struct HandOff {
     pub(crate) time: Duration,
 }
 
+#[cfg(test)]
 impl HandOff {
     /// Each has its own node.
     pub(crate) const NONE: Self = Self { max: 1, time: Duration::MAX };
 }
 
 impl Default for HandOff {
-    /// Another process waits for some milliseconds more than it would for one holder. Hand-overs among tasks that do
-    /// nothing take some microseconds each, so that the time is the bound that counts, and the other is for a clock
-    /// that stands still.
+    /// Another process waits for some milliseconds more than it would for one holder. Hand-overs among tasks
+    /// that do nothing take some microseconds each, so that the time is the bound that counts, and the other
+    /// is for a clock that stands still.
     fn default() -> Self {
         Self { max: 1_000, time: Duration::from_millis(5) }
     }
@@ -58,15 +68,17 @@ impl Position {
     }
 }
 
-/// The outcome for a kept node when a caller arrives.
+/// The outcome for a caller that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// No node is kept.
-    None,
-    /// The newcomer has it.
-    Granted,
-    /// It cannot be granted: it must be released.
-    GivenUp,
+pub(crate) enum Newcomer<H> {
+    /// It must wait, or ask the servers.
+    Waits,
+    /// It has the node by this hold, by which it was kept.
+    Has(H),
+    /// It has the node too, by another hold.
+    Joins(H),
+    /// The node cannot be granted: this hold, by which it was kept, must be released.
+    GivenUp(H),
 }
 
 /// Who has a released node next.
@@ -74,8 +86,10 @@ pub(crate) enum Kept {
 pub(crate) enum Next<W> {
     /// The caller that has waited longest.
     To(Position, W),
-    /// None yet: the node is kept.
+    /// No caller yet: the node is kept.
     Keep,
+    /// It stays with the others that are inside.
+    Stays,
     /// No caller gets it: the node must be deleted.
     Delete,
 }
@@ -91,13 +105,11 @@ enum Others {
     Perhaps,
 }
 
-/// The node by which this client has the lock.
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    /// The number of the hold by which it is held now, or kept.
-    holder: u64,
-    /// The number of the first hold by which it was held, which tells nodes apart.
-    granted_to: u64,
+/// A node by which this client has the lock, or had it.
+#[derive(Debug)]
+struct Node<H> {
+    /// The holds by which it is held, or the one by which it is kept.
+    inside: BTreeMap<u64, H>,
     is_kept: bool,
     others: Others,
     /// When the row of holders that other processes may wait for began, and how many it has.
@@ -105,15 +117,17 @@ struct Node {
     holders: u32,
 }
 
-impl Node {
-    fn granted(holder: u64, now: Moment) -> Self {
-        Self { holder, granted_to: holder, is_kept: false, others: Others::Unknown, since: now, holders: 1 }
-    }
-
-    /// Returns whether it was kept.
-    fn give_up(&mut self) -> bool {
-        self.others = Others::Perhaps;
-        std::mem::replace(&mut self.is_kept, false)
+impl<H> Node<H> {
+    /// Counts another holder, if it may have the node. It does `alone`, while no other client wants the lock.
+    fn another(&mut self, alone: bool, bounds: HandOff, now: Moment) -> bool {
+        if alone {
+            // No other process is kept waiting, so no row begins.
+            (self.since, self.holders) = (now, 0);
+        } else if self.holders >= bounds.max || now.since(self.since) >= bounds.time {
+            return false;
+        }
+        self.holders += 1;
+        true
     }
 }
 
@@ -133,43 +147,76 @@ pub(crate) struct Late<W> {
     pub(crate) before: usize,
 }
 
-/// The attempts of one client on one mutex, and the node by which one of them holds it. `W` is the waiting
-/// caller, `D` its deadline.
+/// The callers of one room, and their nodes, each by the number of the first hold by which it was held. `W`
+/// is the waiting caller, `D` its deadline, `H` a hold.
 #[derive(Debug)]
-pub(crate) struct Room<W, D> {
+pub(crate) struct Room<W, D, H> {
+    /// Several have a node of the kind `Shared` at once.
+    kind: Kind,
     hand_off: HandOff,
     sticky: bool,
     waiting: BTreeMap<Position, Waiting<W, D>>,
     deadlines: BTreeSet<(D, Position)>,
-    node: Option<Node>,
+    /// The node that callers may have next.
+    current: Option<u64>,
+    /// This node, and earlier ones that no other caller gets, while a hold is inside.
+    nodes: BTreeMap<u64, Node<H>>,
     /// Whether an attempt is under way.
     attempt: bool,
     /// How many have begun.
     attempts: u64,
 }
 
-impl<W, D: Copy + Ord> Room<W, D> {
-    pub(crate) fn new(hand_off: HandOff, sticky: bool) -> Self {
+impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
+    pub(crate) fn new(kind: Kind, hand_off: HandOff, sticky: bool) -> Self {
         Self {
+            kind,
             hand_off,
             sticky,
             waiting: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            node: None,
+            current: None,
+            nodes: BTreeMap::new(),
             attempt: false,
             attempts: 0,
         }
     }
 
-    /// Handles the arrival of a caller at a node that is kept. `healthy` is whether it may be granted now.
-    pub(crate) fn take_kept(&mut self, healthy: bool) -> Kept {
-        let Some(node) = self.node.as_mut().filter(|node| node.is_kept) else { return Kept::None };
-        if healthy {
+    fn node(&self) -> Option<&Node<H>> {
+        self.nodes.get(&self.current?)
+    }
+
+    /// Returns whether no other client is known to want the current node, and it may be kept.
+    fn is_alone(&self) -> bool {
+        self.sticky && self.node().is_some_and(|node| node.others != Others::Perhaps)
+    }
+
+    /// Handles the arrival of a caller. `healthy` is whether it may be granted the current node now. If it
+    /// has the node, it must [enter](Self::enter) it.
+    pub(crate) fn newcomer(&mut self, now: Moment, healthy: bool) -> Newcomer<H> {
+        let (bounds, alone) = (self.hand_off, self.is_alone());
+        let node = self.current.and_then(|node| self.nodes.get_mut(&node));
+        let Some(node) = node else { return Newcomer::Waits };
+        let Some(hold) = node.inside.values().next().cloned() else { return Newcomer::Waits };
+        if node.is_kept && alone && healthy {
             node.is_kept = false;
-            return Kept::Granted;
+            return Newcomer::Has(hold);
         }
-        node.give_up();
-        Kept::GivenUp
+        if !node.is_kept {
+            match self.kind {
+                Kind::Exclusive => return Newcomer::Waits,
+                Kind::Shared if healthy && node.another(alone, bounds, now) => return Newcomer::Joins(hold),
+                Kind::Shared => {}
+            }
+        }
+        self.give_up().map_or(Newcomer::Waits, Newcomer::GivenUp)
+    }
+
+    /// Has a hold inside the current node from here on.
+    pub(crate) fn enter(&mut self, number: u64, hold: H) {
+        if let Some(node) = self.current.and_then(|node| self.nodes.get_mut(&node)) {
+            node.inside.insert(number, hold);
+        }
     }
 
     /// Adds a caller that waits.
@@ -186,9 +233,9 @@ impl<W, D: Copy + Ord> Room<W, D> {
         Some(waiter)
     }
 
-    fn take_first(&mut self) -> Option<(Position, W)> {
+    fn take_first(&mut self) -> Option<W> {
         let at = *self.waiting.first_key_value()?.0;
-        Some((at, self.take(at)?))
+        self.take(at)
     }
 
     /// Removes a waiter whose caller has left; `None` if it waits no more.
@@ -198,7 +245,7 @@ impl<W, D: Copy + Ord> Room<W, D> {
 
     /// Returns whether an attempt must be started.
     pub(crate) fn wants_attempt(&self) -> bool {
-        self.node.is_none() && !self.attempt && !self.waiting.is_empty()
+        self.current.is_none() && !self.attempt && !self.waiting.is_empty()
     }
 
     /// Records that an attempt has been started.
@@ -229,31 +276,35 @@ impl<W, D: Copy + Ord> Room<W, D> {
 
     /// Returns how many callers are before the last waiting one: the other waiting ones, and the holder.
     pub(crate) fn ahead_of_last(&self) -> usize {
-        self.waiting.len().saturating_sub(1) + usize::from(self.node.is_some())
+        self.waiting.len().saturating_sub(1) + usize::from(self.has_node())
     }
 
-    /// Handles the grant of a node to the attempt, as the hold with this number. Returns the first that waits,
-    /// which has it; `None` if none does.
-    pub(crate) fn granted(&mut self, holder: u64, now: Moment) -> Option<(Position, W)> {
+    /// Handles the grant of a node to the attempt, as the hold with this number. Returns who has it: the
+    /// first that waits, by this hold, or all that wait, the others by further holds. None if none waits.
+    pub(crate) fn granted(&mut self, number: u64, hold: H, now: Moment) -> Vec<W> {
         self.attempt = false;
-        self.node = Some(Node::granted(holder, now));
-        self.take_first()
-    }
-
-    /// Has a hold that was granted a node by itself hand it over when it is released. Returns `false` if this room has a
-    /// node, or is about to have one.
-    pub(crate) fn adopt(&mut self, holder: u64, now: Moment) -> bool {
-        if self.node.is_some() || self.attempt {
-            return false;
+        self.open(number, hold, now);
+        match self.kind {
+            Kind::Exclusive => self.take_first().into_iter().collect(),
+            Kind::Shared => self.take_all(),
         }
-        self.node = Some(Node::granted(holder, now));
-        true
     }
 
-    /// Handles the grant of a node that all that wait share, and this room does not have. Returns them.
-    pub(crate) fn granted_to_all(&mut self) -> Vec<W> {
-        self.attempt = false;
-        self.take_all()
+    /// Has a hold that was granted a node by itself share it, or hand it over when it is released. Returns
+    /// `false` if this room has a node, or is about to have one.
+    pub(crate) fn adopt(&mut self, number: u64, hold: H, now: Moment) -> bool {
+        let is_free = self.current.is_none() && !self.attempt && self.waiting.is_empty();
+        if is_free {
+            self.open(number, hold, now);
+        }
+        is_free
+    }
+
+    fn open(&mut self, number: u64, hold: H, now: Moment) {
+        let inside = BTreeMap::from([(number, hold)]);
+        let node = Node { inside, is_kept: false, others: Others::Unknown, since: now, holders: 1 };
+        self.nodes.insert(number, node);
+        self.current = Some(number);
     }
 
     /// Handles the failure of the attempt. Returns those for which it was made: they waited when it began.
@@ -288,8 +339,8 @@ impl<W, D: Copy + Ord> Room<W, D> {
         Some((*deadline, &self.waiting.get(at)?.waiter))
     }
 
-    /// Removes those whose deadline has passed. One pass over the queue for all of them, and a timer of the task's
-    /// fires once in a millisecond at most: so does this, however many deadlines there are.
+    /// Removes those whose deadline has passed. One pass over the queue for all of them, and a timer of the
+    /// task's fires once in a millisecond at most: so does this, however many deadlines there are.
     pub(crate) fn late(&mut self, now: D) -> Vec<Late<W>> {
         let over: BTreeSet<_> =
             self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, at)| *at).collect();
@@ -304,86 +355,149 @@ impl<W, D: Copy + Ord> Room<W, D> {
         ranks.into_iter().filter_map(late).collect()
     }
 
-    /// Returns whether the node that this hold has is the room's.
-    fn node_of(&mut self, holder: u64) -> Option<&mut Node> {
-        self.node.as_mut().filter(|node| node.holder == holder)
-    }
-
-    /// Returns whether the hold with this number has the node.
-    pub(crate) fn is_holder(&self, holder: u64) -> bool {
-        self.node.is_some_and(|node| node.holder == holder)
-    }
-
-    /// Handles the release of the node by the hold with this number. `healthy` is whether the node may be passed
-    /// on, by its lease and all that is known of it. A caller that has it next has it by the number of its
-    /// position; if it is kept, that is by a hold with the number `next`. `Delete` is followed by
-    /// [`over`](Self::over), once the deletion is on its way.
-    pub(crate) fn released(&mut self, holder: u64, next: u64, now: Moment, healthy: bool) -> Next<W> {
-        let (hand_off, sticky) = (self.hand_off, self.sticky);
+    /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy` is whether
+    /// the node may be passed on, by its lease and all that is known of it. A caller that has it next, or a
+    /// hold by which it is kept, must [enter](Self::enter) it. `Delete` is followed by [`over`](Self::over),
+    /// once the deletion is on its way.
+    pub(crate) fn released(&mut self, node: u64, hold: u64, now: Moment, healthy: bool) -> Next<W> {
+        let (bounds, alone) = (self.hand_off, self.is_alone());
         let first = self.waiting.first_key_value().map(|(at, _)| *at);
-        let Some(node) = self.node_of(holder).filter(|_| healthy) else { return Next::Delete };
-        let alone = sticky && node.others != Others::Perhaps;
-        let Some(at) = first else {
-            if alone {
-                (node.holder, node.is_kept) = (next, true);
-                return Next::Keep;
+        // A hold that has taken its node out has it for itself.
+        let Some(state) = self.nodes.get_mut(&node) else { return Next::Delete };
+        // A hold that has left already does not take the node from the others.
+        let was_inside = state.inside.remove(&hold).is_some();
+        if !was_inside || !state.inside.is_empty() {
+            if was_inside && !healthy {
+                self.pass_by(node);
             }
-            return Next::Delete;
-        };
-        if alone {
-            // No other process is kept waiting, so no row begins.
-            (node.since, node.holders) = (now, 1);
-        } else {
-            if node.holders >= hand_off.max || now.since(node.since) >= hand_off.time {
-                return Next::Delete;
-            }
-            node.holders += 1;
+            return Next::Stays;
         }
-        node.holder = at.number;
+        state.is_kept = false;
+        if !healthy || self.current != Some(node) {
+            return Next::Delete;
+        }
+        let Some(at) = first else {
+            state.is_kept = alone;
+            return if alone { Next::Keep } else { Next::Delete };
+        };
+        if !state.another(alone, bounds, now) {
+            return Next::Delete;
+        }
         self.take(at).map_or(Next::Delete, |waiter| Next::To(at, waiter))
     }
 
-    /// Records that the hold with this number has lost the node, or left it to be deleted.
-    pub(crate) fn over(&mut self, holder: u64) {
-        if self.node_of(holder).is_some() {
-            self.node = None;
+    /// Records that a hold has ended, and its deletion, if it needs one, is on its way.
+    pub(crate) fn over(&mut self, node: u64, hold: u64) {
+        let Some(state) = self.nodes.get_mut(&node) else { return };
+        state.inside.remove(&hold);
+        if state.inside.is_empty() {
+            self.forget(node);
         }
     }
 
-    /// Returns whether there is a node, held or kept.
+    /// Records that a hold of this node is lost: no caller has the node next. Until the node may be deleted,
+    /// the hold stays inside. Returns the hold by which the node was kept, which must be released.
+    pub(crate) fn lost(&mut self, node: u64) -> Option<H> {
+        let kept = self.others_come(node);
+        self.pass_by(node);
+        if self.inside(node).next().is_none() {
+            self.forget(node);
+        }
+        kept
+    }
+
+    fn forget(&mut self, node: u64) {
+        self.nodes.remove(&node);
+        self.pass_by(node);
+    }
+
+    /// Has no further caller get the node.
+    fn pass_by(&mut self, node: u64) {
+        self.current.take_if(|current| *current == node);
+    }
+
+    /// Takes the node out, for a conversion of this hold, which has it for itself from here on. Returns
+    /// `false` if others share it. A hold that has left already takes nothing.
+    pub(crate) fn take_out(&mut self, node: u64, hold: u64) -> bool {
+        let Some(state) = self.nodes.get(&node) else { return true };
+        let (is_inside, inside) = (state.inside.contains_key(&hold), state.inside.len());
+        if is_inside && inside == 1 {
+            self.forget(node);
+            return true;
+        }
+        inside == 0 || state.is_kept
+    }
+
+    /// Records that the servers have said that the node does not exist. Returns all holds inside, which the
+    /// caller must notify; none if this was known. From here on none joins.
+    pub(crate) fn gone(&mut self, node: u64) -> Vec<H> {
+        let Some(state) = self.nodes.get_mut(&node) else { return Vec::new() };
+        state.is_kept = false;
+        std::mem::take(&mut state.inside).into_values().collect()
+    }
+
+    /// Returns whether there is a node that callers may have next.
     pub(crate) fn has_node(&self) -> bool {
-        self.node.is_some()
+        self.current.is_some()
+    }
+
+    /// Returns whether it is this one.
+    pub(crate) fn is_current(&self, node: u64) -> bool {
+        self.current == Some(node)
+    }
+
+    /// Returns the holds inside this node, with their numbers.
+    pub(crate) fn inside(&self, node: u64) -> impl Iterator<Item = (u64, &H)> {
+        let inside = self.nodes.get(&node).into_iter().flat_map(|node| &node.inside);
+        inside.map(|(number, hold)| (*number, hold))
+    }
+
+    /// Returns a hold of the current node: of a caller, or the one by which the node is kept.
+    pub(crate) fn hold(&self) -> Option<&H> {
+        self.node()?.inside.values().next()
+    }
+
+    /// Returns the hold by which the current node is kept.
+    pub(crate) fn kept(&self) -> Option<&H> {
+        self.node().filter(|node| node.is_kept && self.is_alone())?.inside.values().next()
+    }
+
+    /// Returns the holds of callers.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &H> {
+        self.nodes.values().filter(|node| !node.is_kept).flat_map(|node| node.inside.values())
     }
 
     /// Returns which node it is that is to be watched for others from now on; `None` if none is, or that has
     /// begun.
     pub(crate) fn begin_look(&mut self) -> Option<u64> {
-        let node = self.node.as_mut().filter(|node| self.sticky && node.others == Others::Unknown)?;
+        let current = self.current.filter(|_| self.sticky)?;
+        let node = self.nodes.get_mut(&current).filter(|node| node.others == Others::Unknown)?;
         node.others = Others::None;
-        Some(node.granted_to)
+        Some(current)
     }
 
-    /// Returns whether this node is still the room's.
-    pub(crate) fn has(&self, granted_to: u64) -> bool {
-        self.node.is_some_and(|node| node.granted_to == granted_to)
+    /// Records that others may want this node, or that this is no longer known. Returns the hold by which it
+    /// was kept, which must be released at once.
+    pub(crate) fn others_come(&mut self, node: u64) -> Option<H> {
+        if self.kind == Kind::Shared {
+            self.pass_by(node);
+        }
+        let node = self.nodes.get_mut(&node)?;
+        let is_known = std::mem::replace(&mut node.others, Others::Perhaps) == Others::Perhaps;
+        // Only once: its release is under way then.
+        node.inside.values().next().filter(|_| node.is_kept && !is_known).cloned()
     }
 
-    /// Records that others may want this node, or that this is no longer known. Returns whether it was kept:
-    /// then the caller must release it at once.
-    pub(crate) fn others_come(&mut self, granted_to: u64) -> bool {
-        self.node.as_mut().filter(|node| node.granted_to == granted_to).is_some_and(Node::give_up)
+    /// Does the same for the current node.
+    pub(crate) fn give_up(&mut self) -> Option<H> {
+        self.others_come(self.current?)
     }
 
-    /// Keeps no node from here on: no handle can use one. Returns whether a node was kept, and so must be
-    /// released.
-    pub(crate) fn close(&mut self) -> bool {
+    /// Keeps no node from here on: no handle can use one. Returns the hold by which one was kept, which must
+    /// be released.
+    pub(crate) fn close(&mut self) -> Option<H> {
         self.sticky = false;
         self.give_up()
-    }
-
-    /// Stops keeping the node. Returns whether it was kept, and so must be released.
-    pub(crate) fn give_up(&mut self) -> bool {
-        self.node.as_mut().filter(|node| node.is_kept).is_some_and(Node::give_up)
     }
 }
 
@@ -393,7 +507,7 @@ mod tests {
 
     #[test]
     fn what_a_room_says_of_those_that_wait_and_of_its_node() {
-        let mut room = Room::<u64, u64>::new(HandOff::NONE, true);
+        let mut room = Room::<u64, u64, u64>::new(Kind::Exclusive, HandOff::NONE, true);
         assert_eq!((room.ahead_of_last(), room.next_deadline()), (0, None));
         for (number, deadline) in [(1, 30), (2, 20), (3, 40)] {
             room.wait(Position::new(number, false), number, Some(deadline));
@@ -403,38 +517,77 @@ mod tests {
         assert!(!room.is_under_way());
         room.attempt_begins();
         assert!(room.is_under_way());
-        assert_eq!(room.granted(7, Moment::at(Duration::ZERO)).map(|(_, waiter)| waiter), Some(1));
-        assert!(
-            !room.is_under_way() && room.is_holder(7) && !room.is_holder(8) && room.has(7) && !room.has(8)
-        );
+        assert_eq!(room.granted(7, 7, Moment::at(Duration::ZERO)), [1]);
+        assert!(!room.is_under_way() && room.is_current(7) && !room.is_current(8));
+        assert_eq!((room.hold(), room.kept(), room.holders().count()), (Some(&7), None, 1));
         // The holder, and the other that waits.
         assert_eq!(room.ahead_of_last(), 2);
         assert_eq!((room.take_all(), room.next_deadline()), (vec![2, 3], None));
     }
 
     #[test]
-    fn all_that_wait_share_a_grant_that_is_not_the_rooms() {
-        let mut room = Room::<u64, ()>::new(HandOff::NONE, false);
+    fn all_readers_that_wait_share_a_grant() {
+        let mut room = Room::<u64, (), u64>::new(Kind::Shared, HandOff::NONE, false);
         for number in [1, 2] {
             room.wait(Position::new(number, false), number, None);
         }
         room.attempt_begins();
-        assert_eq!(room.granted_to_all(), [1, 2]);
-        assert!(!room.is_under_way() && !room.has_node() && !room.is_waited_for());
+        let now = Moment::at(Duration::ZERO);
+        assert_eq!(room.granted(7, 7, now), [1, 2]);
+        room.enter(8, 8);
+        assert!(!room.is_under_way() && room.has_node() && !room.is_waited_for());
+        assert!(room.inside(7).eq([(7, &7), (8, &8)]) && room.holders().count() == 2);
+        // The bounds are those of a row.
+        assert_eq!(room.newcomer(now, true), Newcomer::Waits);
+        assert!(!room.has_node());
+        assert_eq!(room.released(7, 7, now, true), Next::Stays);
+        assert_eq!(room.released(7, 8, now, true), Next::Delete);
+    }
+
+    #[test]
+    fn a_reader_that_has_left_takes_nothing_out() {
+        let now = Moment::at(Duration::ZERO);
+        let mut room = Room::<u64, (), u64>::new(Kind::Shared, HandOff::NONE, true);
+        assert!(room.adopt(1, 1, now));
+        assert_eq!(room.released(1, 1, now, true), Next::Keep);
+        room.enter(2, 2);
+        assert!(room.take_out(1, 1));
+        assert_eq!((room.kept().copied(), room.give_up()), (Some(2), Some(2)));
+        assert_eq!(room.released(1, 2, now, true), Next::Delete);
+        assert!(room.take_out(1, 1));
+    }
+
+    /// A kept node that is given up goes to a caller that came in the meantime, as any other does.
+    #[test]
+    fn a_caller_that_comes_while_a_kept_node_is_given_up_has_it() {
+        let now = Moment::at(Duration::ZERO);
+        let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, HandOff { max: 2, ..HandOff::NONE }, true);
+        assert!(room.adopt(1, 1, now));
+        assert_eq!(room.released(1, 1, now, true), Next::Keep);
+        room.enter(2, 2);
+        assert_eq!((room.others_come(1), room.kept(), room.holders().count()), (Some(2), None, 0));
+        assert_eq!(room.newcomer(now, true), Newcomer::Waits);
+        room.wait(Position::new(3, false), 3, None);
+        assert_eq!(room.released(1, 2, now, true), Next::To(Position::new(3, false), 3));
+        room.enter(3, 3);
+        assert_eq!(room.holders().collect::<Vec<_>>(), [&3]);
+        assert_eq!(room.released(1, 3, now, true), Next::Delete);
     }
 
     /// A hold that was granted a node by itself is the room's, unless others have one or are about to.
     #[test]
     fn a_hold_is_adopted_where_there_is_no_other() {
         let now = Moment::at(Duration::ZERO);
-        let mut room = Room::<u64, ()>::new(HandOff { max: 2, ..HandOff::NONE }, false);
-        assert!(room.adopt(1, now));
-        assert!(!room.adopt(2, now) && room.is_holder(1));
+        let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, HandOff { max: 2, ..HandOff::NONE }, false);
+        assert!(room.adopt(1, 1, now));
+        assert!(!room.adopt(2, 2, now) && room.is_current(1));
         room.wait(Position::new(3, false), 3, None);
         assert!(!room.wants_attempt());
-        assert_eq!(room.released(1, 4, now, true), Next::To(Position::new(3, false), 3));
-        room.over(3);
+        assert_eq!(room.released(1, 1, now, true), Next::To(Position::new(3, false), 3));
+        room.over(1, 3);
+        room.wait(Position::new(4, false), 4, None);
+        assert!(!room.adopt(5, 5, now), "another is about to have one");
         room.attempt_begins();
-        assert!(!room.adopt(5, now));
+        assert!(!room.adopt(5, 5, now));
     }
 }

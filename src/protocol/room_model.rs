@@ -1,14 +1,16 @@
-//! A model of one [`Room`] among contenders of other processes: every schedule of arrivals, departures, releases,
-//! losses and grants, small ones exhaustively and long ones at random. No two callers have the lock at once,
-//! no caller is forgotten, and the order of arrival and the bounds are kept.
+//! Models of one [`Room`] among contenders of other processes. Of a mutex: every schedule of arrivals,
+//! departures, releases, losses and grants, small ones exhaustively and long ones at random. No two callers
+//! have the lock at once, no caller is forgotten, and the order of arrival and the bounds are kept. Of
+//! readers that share a node: schedules at random, in which the node goes once, with the last of them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use crate::protocol::moment::Moment;
-use crate::protocol::room::{HandOff, Kept, Next, Position, Room};
+use crate::protocol::node_name::Kind;
+use crate::protocol::room::{HandOff, Newcomer, Next, Position, Room};
 
 /// Something that happens, or does not if it cannot.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +71,7 @@ struct Options {
 }
 
 struct Model {
-    room: Room<u64, ()>,
+    room: Room<u64, (), u64>,
     options: Options,
     /// The hold of the node that is kept.
     kept: Option<u64>,
@@ -84,6 +86,8 @@ struct Model {
     waiting: VecDeque<(u64, Option<()>)>,
     /// The hold that has the node.
     holder: Option<u64>,
+    /// A lost hold whose node is not deleted yet, and this node.
+    lost: Option<(u64, u64)>,
     attempt: bool,
     /// Callers with lower numbers were waiting when the attempt began.
     began: u64,
@@ -94,7 +98,7 @@ struct Model {
 impl Model {
     fn new(options: Options) -> Self {
         Self {
-            room: Room::new(options.bounds, options.sticky),
+            room: Room::new(Kind::Exclusive, options.bounds, options.sticky),
             options,
             kept: None,
             node: 0,
@@ -104,6 +108,7 @@ impl Model {
             next: 1,
             waiting: VecDeque::new(),
             holder: None,
+            lost: None,
             attempt: false,
             began: 0,
             row: (Moment::at(Duration::ZERO), 0),
@@ -111,17 +116,20 @@ impl Model {
     }
 
     fn takes_kept(&mut self, healthy: bool) -> bool {
-        match self.room.take_kept(healthy) {
-            Kept::None => assert!(self.kept.is_none(), "a node that is kept is not seen"),
-            Kept::Granted => {
+        match self.room.newcomer(self.now, healthy) {
+            Newcomer::Waits => assert!(self.kept.is_none(), "a node that is kept is not seen"),
+            Newcomer::Has(hold) => {
                 assert!(healthy && !self.others, "kept in doubt, or from another");
                 assert!(self.holder.is_none() && !self.attempt && self.waiting.is_empty(), "a second holder");
                 self.holder = self.kept.take();
-                assert!(self.holder.is_some(), "no node is kept");
+                assert_eq!(self.holder, Some(hold), "no node is kept");
+                self.room.enter(hold, hold);
                 return true;
             }
-            Kept::GivenUp => {
+            Newcomer::Joins(_) => panic!("a second holder"),
+            Newcomer::GivenUp(hold) => {
                 assert!(!healthy, "given up without a reason");
+                assert_eq!(self.kept, Some(hold));
                 self.given_up(healthy);
             }
         }
@@ -143,8 +151,9 @@ impl Model {
         }
         let number = self.next;
         self.next += 1;
-        assert_eq!(self.room.adopt(number, self.now), !self.attempt, "a second node");
-        if !self.attempt {
+        let is_free = !self.attempt && self.waiting.is_empty();
+        assert_eq!(self.room.adopt(number, number, self.now), is_free, "a second node");
+        if is_free {
             self.node_is(number);
         }
     }
@@ -182,7 +191,7 @@ impl Model {
         let Some(holder) = self.holder.take() else { return };
         let idle = self.next;
         self.next += 1;
-        let next = self.room.released(holder, idle, self.now, healthy);
+        let next = self.room.released(self.node, holder, self.now, healthy);
         let alone = self.options.sticky && !self.others;
         let bounds = self.options.bounds;
         let in_bounds = self.row.1 + 1 < bounds.max && self.now.since(self.row.0) < bounds.time;
@@ -192,23 +201,34 @@ impl Model {
                 assert!(may, "handed over beyond the bounds");
                 assert_eq!(at.number(), number);
                 self.row = if alone { (self.now, 0) } else { (self.row.0, self.row.1 + 1) };
+                self.room.enter(number, number);
                 self.granted(number);
             }
             Next::Delete => {
                 assert!(!may || self.waiting.is_empty(), "a waiter was passed over");
                 assert!(!(healthy && alone), "it was to be kept");
                 assert!(!self.room.wants_attempt(), "the node is not on its way out yet");
-                self.room.over(holder);
+                self.room.over(self.node, holder);
                 return;
             }
             Next::Keep => {
                 assert!(healthy && alone && self.waiting.is_empty(), "kept from another");
+                self.room.enter(idle, idle);
                 self.kept = Some(idle);
             }
+            Next::Stays => panic!("a second holder"),
         }
         // Passing the node on begins the look, once.
         assert_eq!(self.room.begin_look(), (alone && !self.is_watched).then_some(self.node));
         self.is_watched |= alone;
+    }
+
+    /// The release of a lost hold comes too late to mean anything, also where another has a node by then.
+    fn late_release(&mut self) {
+        if let Some((node, hold)) = self.lost.take() {
+            assert_eq!(self.room.released(node, hold, self.now, true), Next::Delete);
+            self.room.over(node, hold);
+        }
     }
 
     fn happens(&mut self, event: Event) {
@@ -248,7 +268,8 @@ impl Model {
                     // As the servers do: with the number of the attempt.
                     let number = self.next;
                     self.next += 1;
-                    let (_, first) = self.room.granted(number, self.now).expect("somebody waits");
+                    let served = self.room.granted(number, number, self.now);
+                    let [first] = served[..] else { panic!("one has it, and somebody waits: {served:?}") };
                     self.granted(first);
                     self.node_is(number);
                 }
@@ -272,38 +293,38 @@ impl Model {
             Event::ReleasesInDoubt => self.releases(false),
             Event::ArrivesInDoubt => self.arrives(None, false),
             Event::OthersCome => {
-                assert!(!self.room.others_come(u64::MAX), "of an earlier node");
+                assert_eq!(self.room.others_come(u64::MAX), None, "of an earlier node");
                 let is_there = self.holder.or(self.kept).is_some();
-                let is_kept = self.room.others_come(self.node);
-                assert_eq!(is_kept, self.kept.is_some());
-                if is_kept {
+                assert_eq!(self.room.others_come(self.node), self.kept);
+                assert_eq!(self.room.others_come(self.node), None, "released twice");
+                if self.kept.is_some() {
                     self.given_up(true);
                 } else if is_there {
                     self.others = true;
                 }
             }
             Event::Idle => {
-                let is_kept = self.room.give_up();
-                assert_eq!(is_kept, self.kept.is_some());
-                if is_kept {
+                if self.room.kept().is_some() {
+                    assert_eq!(self.room.give_up(), self.kept);
                     self.given_up(true);
                 }
             }
             Event::Closes => {
-                let is_kept = self.room.close();
-                assert_eq!(is_kept, self.kept.is_some());
+                assert_eq!(self.room.close(), self.kept);
                 self.options.sticky = false;
-                if is_kept {
+                if self.kept.is_some() {
                     self.given_up(true);
                 }
             }
             Event::Loses => {
-                if let Some(holder) = self.holder.take().or_else(|| self.kept.take()) {
-                    self.room.over(holder);
-                    // Its release comes too late to mean anything.
-                    let late = self.room.released(holder, u64::MAX, self.now, true);
-                    assert_eq!(late, Next::Delete);
-                    self.room.over(holder);
+                if let Some(hold) = self.holder.take().or(self.kept) {
+                    self.late_release();
+                    let kept = self.room.lost(self.node);
+                    assert_eq!(kept, self.kept.take());
+                    self.lost = Some((self.node, hold));
+                    if kept.is_some() {
+                        self.late_release();
+                    }
                 }
             }
             Event::Waits => self.now = self.now.plus(BOUNDS.time),
@@ -311,6 +332,8 @@ impl Model {
         assert!(self.kept.is_none() || self.waiting.is_empty(), "waits for a node that is kept");
         assert!(self.kept.is_none() || self.options.sticky, "kept although no handle can use it");
         assert_eq!(self.room.has_node(), self.holder.or(self.kept).is_some());
+        assert_eq!(self.room.kept().copied(), self.kept);
+        assert!(self.room.holders().eq(self.lost.iter().map(|(_, hold)| hold).chain(&self.holder)));
         // All that wait are served, by the holder or an attempt, or one is wanted.
         let is_served = self.holder.is_some() || self.attempt || self.room.wants_attempt();
         assert!(self.waiting.is_empty() || is_served, "forgotten: {:?}", self.waiting);
@@ -326,6 +349,10 @@ impl Model {
             self.happens(Event::Attempt);
         }
         assert!(self.waiting.is_empty(), "forgotten: {:?}", self.waiting);
+        self.happens(Event::Closes);
+        self.happens(Event::Releases);
+        self.late_release();
+        assert_eq!(self.room.holders().count(), 0, "a hold that has ended");
     }
 }
 
@@ -377,5 +404,189 @@ proptest! {
         sticky in any::<bool>(),
     ) {
         run(Options { bounds: if bounded { BOUNDS } else { HandOff::NONE }, sticky }, &events);
+    }
+}
+
+/// Something that happens to a node that readers share.
+#[derive(Clone, Copy, Debug)]
+enum Shared {
+    Joins,
+    /// A reader that waited with the first.
+    Admitted,
+    /// The hold with this index ends; a second time, if its end is noticed by two.
+    Leaves(usize),
+    /// The same, in doubt of the session, or with a write under way.
+    LeavesInDoubt(usize),
+    /// A writer comes, or the watch is interrupted.
+    Closes,
+    /// The reader with this index is lost, and its node may not be deleted yet.
+    Loses(usize),
+    /// The reader with this index converts the node; also if it has ended, before it finds that out.
+    TakesOut(usize),
+    Gone,
+}
+
+fn shared() -> impl Strategy<Value = Shared> {
+    prop_oneof![
+        4 => Just(Shared::Joins),
+        1 => Just(Shared::Admitted),
+        4 => (0..6_usize).prop_map(Shared::Leaves),
+        1 => (0..6_usize).prop_map(Shared::LeavesInDoubt),
+        1 => Just(Shared::Closes),
+        1 => (0..6_usize).prop_map(Shared::Loses),
+        1 => (0..6_usize).prop_map(Shared::TakesOut),
+        1 => Just(Shared::Gone),
+    ]
+}
+
+/// One node that readers share.
+struct SharedModel {
+    room: Room<u64, (), u64>,
+    is_kept: bool,
+    inside: BTreeSet<u64>,
+    /// The hold by which it is kept, and no reader is inside.
+    kept: Option<u64>,
+    /// All that ever were.
+    all: Vec<u64>,
+    is_open: bool,
+    is_taken: bool,
+    deletions: u32,
+}
+
+/// The number of the node, and of its first hold.
+const NODE: u64 = 1;
+const NOW: Moment = Moment::at(Duration::ZERO);
+
+impl SharedModel {
+    fn new(is_kept: bool) -> Self {
+        let hand_off = HandOff { max: u32::MAX, time: Duration::MAX };
+        let mut room = Room::new(Kind::Shared, hand_off, is_kept);
+        assert!(room.adopt(NODE, NODE, NOW));
+        let (inside, all) = (BTreeSet::from([NODE]), vec![NODE]);
+        Self { room, is_kept, inside, kept: None, all, is_open: true, is_taken: false, deletions: 0 }
+    }
+
+    fn enters(&mut self, hold: u64) {
+        self.room.enter(hold, hold);
+        self.inside.insert(hold);
+        self.all.push(hold);
+    }
+
+    fn leaves(&mut self, hold: u64, healthy: bool, next: u64) {
+        // Its first end is in `inside`, and any further is not.
+        let was_inside = self.inside.remove(&hold);
+        let was_last = was_inside && self.inside.is_empty();
+        let keeps = was_last && healthy && self.is_open && self.is_kept;
+        self.is_open &= !was_inside || healthy && (!was_last || keeps);
+        match self.room.released(NODE, hold, NOW, healthy) {
+            Next::Keep => {
+                assert!(keeps, "kept from another");
+                self.room.enter(next, next);
+                (self.kept, self.inside) = (Some(next), BTreeSet::from([next]));
+            }
+            Next::Delete => {
+                assert!(self.is_taken || self.inside.is_empty() && !keeps, "deleted under a reader");
+                self.deletions += u32::from(was_last);
+                self.room.over(NODE, hold);
+            }
+            Next::Stays => assert!(!was_last && !self.is_taken, "never deleted"),
+            Next::To(..) => panic!("none waits"),
+        }
+    }
+
+    /// The hold by which it is kept is released.
+    fn given_up(&mut self, kept: Option<u64>, next: u64) {
+        self.is_open = false;
+        assert_eq!(kept, self.kept.take(), "kept for no one");
+        if let Some(kept) = kept {
+            self.leaves(kept, true, next);
+        }
+    }
+
+    fn happens(&mut self, event: Shared, next: u64) {
+        match event {
+            Shared::Joins => match self.room.newcomer(NOW, true) {
+                Newcomer::Has(hold) => {
+                    assert!(self.is_open && self.kept.take() == Some(hold));
+                    self.room.enter(hold, hold);
+                    self.all.push(hold);
+                }
+                Newcomer::Joins(other) => {
+                    assert!(self.is_open && self.kept.is_none() && self.inside.contains(&other));
+                    self.enters(next);
+                }
+                Newcomer::Waits => assert!(!self.is_open, "it is open"),
+                Newcomer::GivenUp(_) => panic!("given up without a reason"),
+            },
+            Shared::Admitted => {
+                if self.is_open && self.kept.is_none() {
+                    self.enters(next);
+                }
+            }
+            Shared::Leaves(index) | Shared::LeavesInDoubt(index) => {
+                if let Some(&hold) = self.all.get(index).filter(|hold| self.kept != Some(**hold)) {
+                    self.leaves(hold, matches!(event, Shared::Leaves(_)), next);
+                }
+            }
+            Shared::Closes => {
+                let kept = self.room.others_come(NODE);
+                self.given_up(kept, next);
+            }
+            Shared::Loses(index) => {
+                if let Some(hold) = self.all.get(index) {
+                    let is_inside = self.inside.contains(hold) && self.kept.is_none();
+                    if is_inside {
+                        let kept = self.room.lost(NODE);
+                        self.given_up(kept, next);
+                    }
+                }
+            }
+            Shared::TakesOut(index) => {
+                if let Some(&hold) = self.all.get(index).filter(|hold| self.kept != Some(**hold)) {
+                    let is_alone = self.kept.is_some() || self.inside.iter().all(|other| *other == hold);
+                    assert_eq!(self.room.take_out(NODE, hold), is_alone, "beside a reader");
+                    if is_alone && self.inside.contains(&hold) {
+                        self.inside.clear();
+                        (self.is_open, self.is_taken) = (false, true);
+                    }
+                }
+            }
+            Shared::Gone => {
+                let told: BTreeSet<_> = self.room.gone(NODE).into_iter().collect();
+                if !self.is_taken {
+                    assert_eq!(told, self.inside, "one is not told");
+                    self.inside.clear();
+                    (self.is_open, self.kept) = (false, None);
+                    assert_eq!(self.room.lost(NODE), None);
+                }
+            }
+        }
+        assert!(self.deletions <= 1);
+        assert_eq!(self.room.has_node(), self.is_open);
+        assert_eq!(self.room.kept().copied(), self.kept);
+        let readers = if self.kept.is_some() { 0 } else { self.inside.len() };
+        assert_eq!(self.room.holders().count(), readers);
+    }
+}
+
+proptest! {
+    /// A node is deleted once, after its last reader, or by a reader that has it alone; never under a reader,
+    /// also if one leaves twice. No reader joins a closed one, and all that are inside are notified of its
+    /// end.
+    // Shows: kept-read-node
+    #[test]
+    fn a_shared_read_node_goes_once_and_with_its_last_hold(
+        is_kept in any::<bool>(),
+        events in proptest::collection::vec(shared(), 0..60),
+    ) {
+        let mut model = SharedModel::new(is_kept);
+        for (next, event) in (NODE + 1..).zip(events) {
+            model.happens(event, next);
+        }
+        model.happens(Shared::Closes, u64::MAX);
+        for hold in model.all.clone() {
+            model.leaves(hold, true, u64::MAX);
+        }
+        assert!(model.inside.is_empty(), "never left");
     }
 }

@@ -18,8 +18,12 @@ use crate::protocol::node_name::id;
 use crate::session::background::here;
 use crate::session::cleanup::{CleanupQueue, Item, Orphan, finish};
 use crate::session::deletion::{HandOver, delete, delete_after, hand_over, persist};
-use crate::session::journal;
+use crate::session::journal::TARGET;
+#[cfg(feature = "metrics")]
+use crate::session::journal::note_if_room;
 use crate::session::log;
+#[cfg(feature = "metrics")]
+use crate::session::metrics;
 use crate::session::tickets::Ticket;
 use crate::session::zk_session::Session;
 
@@ -115,20 +119,20 @@ async fn settle_together(items: Rest) -> Rest {
         match (&result, by_id.get(id.as_str())) {
             (Ok(_), Some(name)) => {
                 // Known from here on: if its deletion is refused, it is a refused orphan.
-                session.leave(directory.child(name));
+                session.nodes.leave(directory.child(name));
                 item.orphan = Orphan::Node((*name).clone());
                 found.push((item, ticket));
             }
             (Ok(_), None) => {
                 // The create may still happen, if a server has its request.
-                session.remember_unknown_create(&directory, id);
+                session.unknown_creates.remember(&directory, id);
                 drop(item.until_gone.take());
                 finish(item.done, Ok(()));
             }
             (Err(error), _) => {
                 if let ReleaseError::Refused { source, .. } = error {
                     // A later list of the directory may show it.
-                    session.remember_unknown_create(&directory, id);
+                    session.unknown_creates.remember(&directory, id);
                     let path = directory.user();
                     log::error!(path, id, %source, "whether a lock node was created could not be found out");
                 }
@@ -149,7 +153,7 @@ async fn look_behind(
     // The deletion of a name that cannot exist is a committed write of this session. Once it is answered,
     // everything that the session sent before is decided. A `sync` proves less, because a deposed leader
     // answers it.
-    let window = &session.windows().removals;
+    let window = &session.windows.removals;
     delete(session, directory, beginning, window).await?;
     persist(session, directory, directory.server(), window, |handle| async move {
         match handle.list_children(directory.server()).await {
@@ -167,7 +171,13 @@ async fn work(item: Item) {
         log::error!(node = node.as_str(), error = %source, "a lock node could not be deleted and stays until its session ends");
     }
     if let (Ok(()), Orphan::Node(name)) = (&result, &orphan) {
-        journal::orphan_deleted(&directory, name);
+        let (path, node) = (directory.user(), name);
+        log::debug!(
+            name: "orphan.deleted", target: TARGET, path, node,
+            "a node that no caller needed was deleted"
+        );
+        #[cfg(feature = "metrics")]
+        note_if_room(metrics::orphan_deleted);
     }
     // This comes before the caller is notified that the node is gone, so that another may have one by then.
     drop(until_gone);
@@ -175,7 +185,7 @@ async fn work(item: Item) {
 }
 
 async fn settle(session: &Session, directory: &LockPath, orphan: &Orphan) -> Result<(), ReleaseError> {
-    let windows = session.windows();
+    let windows = &session.windows;
     match orphan {
         Orphan::Node(name) => delete(session, directory, name, &windows.removals).await?.by_us(directory),
         Orphan::Hold { name, hand_over: may } => {

@@ -1,6 +1,7 @@
 //! Establishes sessions with the servers.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zookeeper_client as zk;
@@ -185,8 +186,9 @@ impl Dialer {
             Some(failures) => failures,
             None => asking.await,
         };
-        let failures = ServerFailures { failures, source: error };
-        Err(ConnectError::TimedOut { servers: servers(), timeout, failures })
+        let source = Arc::new(ServerFailures::new(&failures, error));
+        let failures = failures.into_iter().map(|failed| (failed.server, failed.failure)).collect();
+        Err(ConnectError::TimedOut { servers: servers(), timeout, failures, source })
     }
 
     /// Tries to establish a session until it succeeds, the retry policy is exhausted, or an error is not

@@ -139,6 +139,17 @@ impl Core {
         (&mut task.0).await.ok()
     }
 
+    /// Carries out a call that asks the servers, where the session runs. `error` makes its error, also if the client
+    /// or its task ends before there is an answer. Dropping the future aborts the work.
+    pub(crate) async fn call<T: Send + 'static, W: Into<RequestFailure>, E>(
+        &self,
+        work: impl Future<Output = Result<T, W>> + Send + 'static,
+        error: impl FnOnce(RequestFailure) -> E,
+    ) -> Result<T, E> {
+        let answer = self.run_while_polled(async move { work.await.map_err(Into::into) }).await;
+        answer.unwrap_or_else(|| Err(self.why_ended())).map_err(error)
+    }
+
     /// Waits until everything that was left before this call is cleaned up; see
     /// [`Client::flush`](crate::Client::flush).
     pub(crate) async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
@@ -164,7 +175,7 @@ impl Core {
             Some(Ok(flushed)) => flushed,
             Some(Err(_)) => {
                 let pending = self.cleanup.pending().borrow().count_before(limit);
-                let refused = session.map_or(0, |session| session.refused_orphans(None).len());
+                let refused = session.map_or(0, |session| session.nodes.refused_orphans(None).len());
                 match pending + refused {
                     // The answers have come in the meantime.
                     0 => Ok(()),
@@ -235,8 +246,21 @@ impl Core {
 
     /// Returns the error of a call that acquires a lock, if the client is drained.
     pub(crate) fn refuses(&self, path: &LockPath) -> Option<AcquireError> {
-        let is_drained = self.drain.began.load(Ordering::SeqCst);
-        is_drained.then(|| self.error(Purpose::Lock, path.user(), self.why_ended()).into())
+        self.drain.began.load(Ordering::SeqCst).then(|| self.ended(path))
+    }
+
+    /// Returns the error of a call that acquires a lock whose client, or whose task, has ended.
+    pub(crate) fn ended(&self, path: &LockPath) -> AcquireError {
+        self.error(Purpose::Lock, path.user(), self.why_ended()).into()
+    }
+
+    /// Waits for `work`, unless the client is drained. A result that is ready has precedence.
+    pub(crate) async fn unless_drained<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            result = work => Some(result),
+            () = self.drained() => None,
+        }
     }
 
     /// Waits until the client is drained, which every wait for a grant does too (docs/protocol.md#drain).

@@ -9,10 +9,9 @@ use crate::protocol::failure::FailureKind;
 use crate::protocol::local_queue::Gone;
 use crate::session::ask::{Repetition, Unanswered};
 use crate::session::cleanup::lost;
-use crate::session::clock;
-use crate::session::journal;
 use crate::session::log;
 use crate::session::nodes::RefusedOrphan;
+use crate::session::observer;
 use crate::session::window::Window;
 use crate::session::zk_session::{Handle, Session, SessionGone};
 
@@ -21,7 +20,7 @@ use crate::session::zk_session::{Handle, Session, SessionGone};
 /// # Errors
 /// `Refused` with the first node whose deletion is refused again, and the number of the others.
 pub(crate) async fn delete_orphans(session: &Session) -> Result<(), ReleaseError> {
-    let mut orphans = session.refused_orphans(None).into_iter();
+    let mut orphans = session.nodes.refused_orphans(None).into_iter();
     let Some((first, source)) = first_refused(session, orphans.by_ref()).await else { return Ok(()) };
     let mut others = 0;
     while first_refused(session, orphans.by_ref()).await.is_some() {
@@ -36,7 +35,7 @@ pub(crate) async fn first_refused(
     orphans: impl IntoIterator<Item = RefusedOrphan>,
 ) -> Option<(RefusedOrphan, Cause)> {
     for orphan in orphans {
-        match delete(session, &orphan.directory, &orphan.name, &session.windows().removals).await {
+        match delete(session, &orphan.directory, &orphan.name, &session.windows.removals).await {
             Ok(_) => {}
             Err(ReleaseError::Refused { source, .. }) => return Some((orphan, source)),
             // The session has ended, and its nodes with it.
@@ -80,34 +79,29 @@ pub(super) async fn hand_over(
     directory: &LockPath,
     name: &str,
 ) -> Result<HandOver, ReleaseError> {
-    let slot = session.windows().releases.slot().await;
+    let slot = session.windows.releases.slot().await;
     // This comes only now: the next attempt may give up while this waits for a slot.
     let own = directory.child(name);
-    let Some(next) = session.heir(&own) else { return Ok(HandOver::NotDone) };
+    let Some(next) = session.nodes.heir(&own) else { return Ok(HandOver::NotDone) };
     let heir = directory.child(&next);
-    let sent = clock::now();
     let (own, heir) = (&own, &heir);
     let answer = session.request(|handle| async move {
-        let mut writer = handle.new_multi_writer();
-        writer
-            .add_check_version(heir, -1)
-            .and_then(|()| writer.add_delete(own, None))
-            .map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
-        writer.commit().await
+        let exchange = |writer: &mut zk::MultiWriter<'_>| {
+            writer.add_check_version(heir, -1)?;
+            writer.add_delete(own, None)
+        };
+        session.commit(&handle, 2, exchange).await
     });
     let answer = answer.await;
     drop(slot);
     let Ok(answer) = answer else { return over(session, directory) };
     let error = match answer {
-        Ok(results) if results.len() == 2 => {
-            session.lease().renewed(sent);
-            session.disown_as(own, Gone::HandedOver { to: &next });
-            journal::handed_over(directory, name, &next);
+        Ok(_) => {
+            session.nodes.gone(own, Gone::HandedOver { to: &next });
+            observer::handed_over(directory, name, &next);
             return Ok(HandOver::Done);
         }
-        Ok(_) => return Ok(HandOver::Unknown),
         Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
-            session.lease().renewed_by_check(sent, &source);
             // The node of the next attempt, or the released one, does not exist; or the former may not be
             // read.
             return match session.judge(&source) {
@@ -146,9 +140,9 @@ pub(super) async fn delete_after(
     let path = directory.child(name);
     let deleted = delete_path(session, directory, &path, window, asked).await;
     match &deleted {
-        Ok(Deleted::ByUs) => session.disown_as(&path, Gone::Deleted),
-        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.disown(&path),
-        Err(ReleaseError::Refused { .. }) => session.refused(directory, name),
+        Ok(Deleted::ByUs) => session.nodes.gone(&path, Gone::Deleted),
+        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.nodes.disown(&path),
+        Err(ReleaseError::Refused { .. }) => session.nodes.refused(directory, name),
         Err(_) => {}
     }
     deleted
@@ -164,16 +158,10 @@ async fn delete_path(
     persist(session, directory, path, window, |handle| {
         let asked_before = std::mem::replace(&mut asked, true);
         async move {
-            let sent = clock::now();
             // Sends it.
-            let deletion = handle.delete(path, None);
-            session.deletion_sent(path);
-            let result = deletion.await;
-            match &result {
-                Ok(()) => session.lease().renewed(sent),
-                Err(error) => session.lease().renewed_by_refusal(sent, error),
-            }
-            match result {
+            let deletion = session.write(|| handle.delete(path, None));
+            session.nodes.deletion_sent(path);
+            match deletion.await {
                 Ok(()) => Ok(Deleted::ByUs),
                 Err(zk::Error::NoNode) if asked_before => Ok(Deleted::PerhapsByUs),
                 Err(zk::Error::NoNode) => Ok(Deleted::Before),

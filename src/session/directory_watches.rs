@@ -36,11 +36,13 @@ enum State {
     Set(Box<Set>),
 }
 
-/// The requirements of a requested watch.
+/// The requirements of a watch, which is there before the request for it is sent.
 pub(crate) struct Setting {
-    session: u64,
-    states: zk::StateWatcher,
-    watching: Watching,
+    pub(crate) session: u64,
+    /// Has seen the state of the session from before the watch was asked for.
+    pub(crate) states: zk::StateWatcher,
+    #[expect(dead_code, reason = "counts the watch until it is dropped")]
+    pub(crate) watching: Watching,
 }
 
 /// A watch that was set.
@@ -49,11 +51,9 @@ struct Set {
     /// When the directory was created.
     czxid: i64,
     event: Pin<Box<dyn Future<Output = Option<zk::WatchedEvent>> + Send>>,
-    /// Has seen the state from before the watch was asked for.
-    states: zk::StateWatcher,
+    setting: Setting,
     /// How many looks in a row it was not needed between.
     idle: u32,
-    _watching: Watching,
 }
 
 impl Set {
@@ -63,45 +63,40 @@ impl Set {
         let mut context = Context::from_waker(Waker::noop());
         let happened = self.event.as_mut().poll(&mut context).is_ready();
         // This includes a connection that was lost and replaced in between, which are two changes.
-        let interrupted = pin!(self.states.changed()).poll(&mut context).is_ready();
+        let interrupted = pin!(self.setting.states.changed()).poll(&mut context).is_ready();
         happened || interrupted
     }
 }
 
-impl Setting {
-    /// Begins to set a watch, before the request for it is sent: `states` has seen the state of the session.
-    pub(crate) fn new(session: u64, states: zk::StateWatcher, watching: Watching) -> Self {
-        Self { session, states, watching }
-    }
-}
-
 impl DirectoryWatch {
+    /// Changes the state. Whatever `change` takes out of it, or does not put in, is dropped outside of the mutex: the
+    /// drop of a watch removes it from the servers.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> (T, State)) -> T {
+        let (result, _out) = change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        result
+    }
+
     /// Returns whether the watch is to be asked for: there is none in this session, and it was neither asked for
     /// nor refused before. If so, one of the following methods is to be called.
     pub(crate) fn ask(&self, session: u64) -> bool {
-        let before = {
-            let mut state = self.lock();
-            let (in_session, is_over) = match &mut *state {
+        self.change(|state| {
+            let (in_session, is_over) = match state {
                 State::None => (0, true),
                 State::Asked(session) | State::Refused(session) => (*session, false),
                 State::Set(set) => (set.session, set.is_over()),
             };
             if in_session == session && !is_over {
-                return false;
+                return (false, State::None);
             }
-            mem::replace(&mut *state, State::Asked(session))
-        };
-        // Not under the mutex.
-        drop(before);
-        true
+            (true, mem::replace(state, State::Asked(session)))
+        })
     }
 
     /// Records that the servers have set the watch, on the directory that was created at this time.
     pub(crate) fn set(&self, setting: Setting, czxid: i64, watcher: zk::OneshotWatcher) {
-        let Setting { session, states, watching } = setting;
+        let session = setting.session;
         let event = Box::pin(changed(watcher));
-        let set = Set { session, czxid, event, states, idle: 0, _watching: watching };
-        self.answered(session, State::Set(Box::new(set)));
+        self.answered(session, State::Set(Box::new(Set { session, czxid, event, setting, idle: 0 })));
     }
 
     /// Records that the watch was not set, and may be requested again.
@@ -115,73 +110,48 @@ impl DirectoryWatch {
     }
 
     fn answered(&self, session: u64, answer: State) {
-        let before = {
-            let mut state = self.lock();
-            match &*state {
-                State::Asked(asked) if *asked == session => mem::replace(&mut *state, answer),
-                // The watch was given up meanwhile.
-                _ => answer,
-            }
-        };
-        // Not under the mutex.
-        drop(before);
+        self.change(|state| match state {
+            State::Asked(asked) if *asked == session => ((), mem::replace(state, answer)),
+            // The watch was given up meanwhile.
+            _ => ((), answer),
+        });
     }
 
     /// Returns when the directory was created, if it is watched in this session: it has existed since then,
     /// according to the server's last answer.
     pub(crate) fn created(&self, session: u64) -> Option<i64> {
-        let over = {
-            let mut state = self.lock();
-            match &mut *state {
-                State::Set(set) if set.session == session => {
-                    if !set.is_over() {
-                        set.idle = 0;
-                        return Some(set.czxid);
-                    }
-                    mem::take(&mut *state)
+        self.change(|state| match state {
+            State::Set(set) if set.session == session => {
+                if set.is_over() {
+                    return (None, mem::take(state));
                 }
-                _ => return None,
+                set.idle = 0;
+                (Some(set.czxid), State::None)
             }
-        };
-        // Not under the mutex.
-        drop(over);
-        None
+            _ => (None, State::None),
+        })
     }
 
     /// Gives the watch up if it has ended, or was not needed for long.
     fn look(&self) {
-        let idle = {
-            let mut state = self.lock();
-            let State::Set(set) = &mut *state else { return };
+        self.change(|state| {
+            let State::Set(set) = state else { return ((), State::None) };
             set.idle += 1;
-            if !set.is_over() && set.idle < IDLE_LOOKS {
-                return;
-            }
-            mem::take(&mut *state)
-        };
-        // Dropping it outside of the mutex removes the watch from the servers.
-        drop(idle);
+            let goes = set.is_over() || set.idle >= IDLE_LOOKS;
+            ((), if goes { mem::take(state) } else { State::None })
+        });
     }
 
     /// Gives up the watches of the session with this number.
     pub(crate) fn give_up(&self, session: u64) {
-        let set = {
-            let mut state = self.lock();
-            let is_set = matches!(&*state, State::Set(set) if set.session == session);
-            if is_set { mem::take(&mut *state) } else { State::None }
-        };
-        // Not under the mutex.
-        drop(set);
+        self.change(|state| {
+            let is_set = matches!(state, State::Set(set) if set.session == session);
+            ((), if is_set { mem::take(state) } else { State::None })
+        });
     }
 
-    fn replace(&self, state: State) {
-        let before = mem::replace(&mut *self.lock(), state);
-        // Not under the mutex.
-        drop(before);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clear(&self) {
+        self.change(|state| ((), mem::take(state)));
     }
 }
 
@@ -222,7 +192,7 @@ impl DirectoryWatches {
     /// Gives up all, as the session ends.
     pub(super) fn clear(&self) {
         let all = mem::take(&mut *self.lock());
-        all.iter().filter_map(Weak::upgrade).for_each(|watch| watch.replace(State::None));
+        all.iter().filter_map(Weak::upgrade).for_each(|watch| watch.clear());
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<DirectoryWatch>>> {

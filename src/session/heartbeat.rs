@@ -21,8 +21,12 @@ use crate::protocol::moment::Moment;
 use crate::session::background::here;
 use crate::session::clock;
 use crate::session::holds::HeldNode;
-use crate::session::journal;
+use crate::session::journal::TARGET;
+#[cfg(feature = "metrics")]
+use crate::session::journal::note_if_room;
 use crate::session::log;
+#[cfg(feature = "metrics")]
+use crate::session::metrics;
 use crate::session::zk_session::{Handle, Session, SessionGone};
 
 /// The most bytes of paths that one transaction checks: far below ZooKeeper's limit of 1 MiB per request.
@@ -36,7 +40,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) async fn run(session: Arc<Session>) {
     let Some(mut states) = session.states() else { return };
     let mut connected = states.peek_state() != zk::SessionState::Disconnected;
-    let mut live_nodes = session.node_count();
+    let mut live_nodes = session.nodes.count();
     let mut heartbeats = JoinSet::new();
     let mut sent: Option<Moment> = None;
     let mut at_once = false;
@@ -49,12 +53,12 @@ pub(crate) async fn run(session: Arc<Session>) {
         let news = live_nodes.has_changed().unwrap_or(false);
         // A lock whose node is known to be gone counts until it is lost: other writes may renew the lease,
         // but only a heartbeat checks the node.
-        let has_nodes = *live_nodes.borrow_and_update() > 0 || session.has_active_holds();
+        let has_nodes = *live_nodes.borrow_and_update() > 0 || session.holds.any();
         // The nodes of a busy client come and go thousands of times a second. They do not wake this task: while
         // there are any, or were since the last look, it looks by the clock, early enough for the heartbeat of
         // a node that has just been created.
         let by_clock = has_nodes || news;
-        if sent.is_none() && session.has_active_holds() {
+        if sent.is_none() && session.holds.any() {
             // The create of the node renewed the lease. From here on heartbeats check the node.
             sent = session.lease().last_renewal();
         }
@@ -79,7 +83,7 @@ pub(crate) async fn run(session: Arc<Session>) {
             _ = live_nodes.changed(), if !by_clock => {}
             () = session.news() => {}
             Some(_) = heartbeats.join_next() => {}
-            _ = looks.tick(), if session.directory_watches().any() => session.directory_watches().look(),
+            _ = looks.tick(), if session.directory_watches.any() => session.directory_watches.look(),
             state = states.changed() => {
                 let now = state != zk::SessionState::Disconnected;
                 // States are merged: the connection may have been lost and made again in between.
@@ -105,7 +109,7 @@ fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration 
     // Any answered write renews the lease, so a session that only waits needs no heartbeat after one. Only a
     // heartbeat shows that the node of a held lock exists.
     let quiet = match age(sent) {
-        Some(sent) if session.has_active_holds() => Some(sent),
+        Some(sent) if session.holds.any() => Some(sent),
         sent => age(session.lease().last_renewal()).into_iter().chain(sent).min(),
     };
     let Some(quiet) = quiet else { return Duration::ZERO };
@@ -117,7 +121,13 @@ async fn send(session: &Arc<Session>) {
     beat(&Line { session, spare: None }).await;
     let took = clock::now().since(sent);
     if took > session.lease().heartbeat_interval() {
-        journal::heartbeat_late(session.number(), took);
+        let (session, took_ms) = (session.number(), took.as_secs_f64() * 1_000.0);
+        log::debug!(
+            name: "heartbeat.late", target: TARGET, session, took_ms,
+            "a heartbeat was answered late, or not at all"
+        );
+        #[cfg(feature = "metrics")]
+        note_if_room(metrics::heartbeat_late);
     }
 }
 
@@ -149,7 +159,7 @@ impl Line<'_> {
 /// follows finds the others, or, with servers that do not know that read, one transaction for each.
 pub(super) async fn beat(line: &Line<'_>) {
     let session = line.session;
-    let mut nodes = by_node(session.held_nodes());
+    let mut nodes = by_node(session.holds.nodes());
     loop {
         // Nodes of locks that have been released or converted in the meantime need not exist.
         nodes.retain_mut(|node| {
@@ -169,26 +179,17 @@ pub(super) async fn beat(line: &Line<'_>) {
             0 => root.iter().collect(),
             _ => nodes.iter().map(|node| &node.path).collect(),
         };
-        let sent = clock::now();
         let paths = &paths;
         let reply = line.request(|handle| async move {
-            let mut writer = handle.new_multi_writer();
-            for path in paths {
-                writer
-                    .add_check_version(path, -1)
-                    .map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
-            }
-            writer.commit().await
+            let check = |writer: &mut zk::MultiWriter<'_>| {
+                paths.iter().try_for_each(|path| writer.add_check_version(path, -1))
+            };
+            session.commit(&handle, paths.len(), check).await
         });
         let Ok(reply) = reply.await else { return };
         match reply {
-            Ok(results) if results.len() == paths.len() => {
-                session.lease().renewed(sent);
-                nodes.clear();
-            }
-            Ok(_) => return,
+            Ok(_) => nodes.clear(),
             Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-                session.lease().renewed_by_check(sent, &source);
                 if index >= nodes.len() {
                     return;
                 }

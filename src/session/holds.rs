@@ -53,7 +53,7 @@ impl HeldNode {
 
 /// The locks of one session, by their numbers.
 #[derive(Debug, Default)]
-pub(super) struct Holds(Mutex<Registered>);
+pub(crate) struct Holds(Mutex<Registered>);
 
 #[derive(Debug, Default)]
 struct Registered {
@@ -93,11 +93,11 @@ impl Registered {
 
 /// The effect of a registration.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Updated {
+pub(crate) struct Updated {
     /// It is the first lock that is held.
-    pub(super) is_first: bool,
+    pub(crate) is_first: bool,
     /// When the lease that its caller has set ends.
-    pub(super) lease_end: Option<Moment>,
+    pub(crate) lease_end: Option<Moment>,
 }
 
 impl Holds {
@@ -106,7 +106,7 @@ impl Holds {
     }
 
     /// Registers a lock by its current state, or forgets it. Called after each change of that state.
-    pub(super) fn update(&self, lock: &Arc<dyn HeldLock>) -> Updated {
+    pub(crate) fn update(&self, lock: &Arc<dyn HeldLock>) -> Updated {
         let number = lock.number();
         let mut state = self.lock();
         let none = state.active.is_empty();
@@ -131,7 +131,7 @@ impl Holds {
     }
 
     /// Returns the locks whose leases, as their callers have set them, are over.
-    pub(super) fn lease_over(&self, now: Moment) -> Vec<Arc<dyn HeldLock>> {
+    pub(crate) fn lease_over(&self, now: Moment) -> Vec<Arc<dyn HeldLock>> {
         let state = self.lock();
         let over = state.lease_ends.iter().take_while(|(end, _)| *end <= now);
         over.filter_map(|(_, number)| state.active.get(number))
@@ -140,34 +140,34 @@ impl Holds {
     }
 
     /// Returns when the next lease that a caller has set ends; `None` if there is none.
-    pub(super) fn next_lease_end(&self) -> Option<Moment> {
+    pub(crate) fn next_lease_end(&self) -> Option<Moment> {
         self.lock().lease_ends.first().map(|(end, _)| *end)
     }
 
-    /// Returns whether any lock is held.
-    pub(super) fn any(&self) -> bool {
+    /// Returns whether there are locks that are held, or lost with a node that the session or a conversion has.
+    pub(crate) fn any(&self) -> bool {
         !self.lock().active.is_empty()
     }
 
     /// Returns the held locks.
-    pub(super) fn active(&self) -> Vec<Arc<dyn HeldLock>> {
+    pub(crate) fn active(&self) -> Vec<Arc<dyn HeldLock>> {
         self.lock().locks().map(Arc::clone).collect()
     }
 
     /// Returns the nodes of the held locks.
-    pub(super) fn nodes(&self) -> Vec<HeldNode> {
+    pub(crate) fn nodes(&self) -> Vec<HeldNode> {
         self.lock().locks().map(HeldNode::new).collect()
     }
 
     /// Returns the nodes of all locks, including those of lost locks that are kept.
-    pub(super) fn all(&self) -> Vec<HeldNode> {
+    pub(crate) fn all(&self) -> Vec<HeldNode> {
         let state = self.lock();
         let kept = state.kept.values().map(|(_, lock)| lock);
         state.locks().chain(kept).map(HeldNode::new).collect()
     }
 
     /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next one.
-    pub(super) fn overdue(&self, now: Moment) -> (Vec<Arc<dyn HeldLock>>, Option<Duration>) {
+    pub(crate) fn overdue(&self, now: Moment) -> (Vec<Arc<dyn HeldLock>>, Option<Duration>) {
         let (mut over, mut next) = (Vec::new(), None::<Duration>);
         for (until, lock) in self.lock().kept.values() {
             match until.since(now) {

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use zookeeper_client as zk;
 
 use crate::protocol::lease::{Lease, LeaseState, SpareTries};
 use crate::protocol::moment::Moment;
@@ -54,30 +53,6 @@ impl SessionLease {
     pub(crate) fn renewed(&self, sent: Moment) {
         self.last_renewal.raise(sent);
         self.tell();
-    }
-
-    /// Renews the lease by a refused write, if the leader decided the refusal and committed it like any other
-    /// transaction, and not the connected server or the client library alone.
-    pub(crate) fn renewed_by_refusal(&self, sent: Moment, error: &zk::Error) {
-        // NoAuth does not count, since the connected server may decide it by itself (`enableEagerACLCheck`).
-        if matches!(
-            error,
-            zk::Error::NoNode
-                | zk::Error::NodeExists
-                | zk::Error::NotEmpty
-                | zk::Error::BadVersion
-                | zk::Error::NoChildrenForEphemerals
-        ) {
-            self.renewed(sent);
-        }
-    }
-
-    /// Renews the lease by a failed check of a transaction, which only the leader decides. An expired session
-    /// fails checks too, with an error that is no renewal.
-    pub(crate) fn renewed_by_check(&self, sent: Moment, error: &zk::Error) {
-        if matches!(error, zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion) {
-            self.renewed(sent);
-        }
     }
 
     /// Returns when the last write was sent that was answered.

@@ -3,10 +3,10 @@
 //! A holder that asks its guard gets its answer from the clock. A holder that waits for
 //! [`lost`](crate::LockGuard::lost), or runs a future by [`while_held`](crate::LockGuard::while_held), must
 //! be woken, and the session's thread may be busy then: with a crowd of nodes, or in a waker that blocks. So
-//! one thread of the process sends no request, logs nothing, and takes no lock that another thread holds
-//! while it logs or waits. It sleeps until a lease may have expired, compares the clock with the last
-//! renewal, and wakes the waiting tasks (docs/protocol.md#telling-a-loss). A waker that blocks would block
-//! this thread too; no executor has such wakers.
+//! one thread of the process sends no request, logs by notes in the journal, and takes no lock that another
+//! thread holds while it reports or waits. It sleeps until a lease may have expired, compares the clock with
+//! the last renewal, and wakes the waiting tasks (docs/protocol.md#telling-a-loss). A waker that blocks would
+//! block this thread too; no executor has such wakers.
 //!
 //! A renewal only moves the end of a lease further away, so it does not wake the thread, which finds it when
 //! it wakes.

@@ -6,94 +6,50 @@
 //! fields, and a thread that does nothing else reports it (docs/protocol.md#told-apart). Without a subscriber
 //! of its level it is a comparison.
 //!
-//! No other file logs by the macros of `tracing`, but the [observer](crate::session::observer).
+//! No other file logs by the macros of `tracing`, but the journal and the
+//! [observer](crate::session::observer).
 
-use std::fmt;
-
-/// The value of a field, as the journal keeps it: texts are copied.
-pub(crate) trait Owned {
-    type Owned: tracing::Value + Send + 'static;
-
-    fn owned(&self) -> Self::Owned;
-}
-
-macro_rules! owned {
-    ($($kept:ty: $($value:ty),*;)*) => {$($(
-        impl Owned for $value {
-            type Owned = $kept;
-
-            fn owned(&self) -> $kept {
-                self.to_owned()
-            }
-        }
-    )*)*};
-}
-
-owned! {
-    String: str, String;
-    u64: u64;
-    usize: usize;
-}
-
-impl Owned for fmt::Arguments<'_> {
-    type Owned = String;
-
-    fn owned(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl<T: Owned + ?Sized> Owned for &T {
-    type Owned = T::Owned;
-
-    fn owned(&self) -> T::Owned {
-        (**self).owned()
-    }
-}
-
-/// Takes the fields one by one: the name of a field, its value, and how that is recorded.
+/// Takes the name and the target, if they are given, and then the fields one by one: the name of a field, its copy,
+/// and how that is recorded.
 macro_rules! line {
-    ($level:ident [$($name:tt)*] [$({$field:ident $own:expr; $($told:tt)*})*] $text:literal $(,)?) => {
+    ($level:ident [$($head:tt)*] [$({$field:ident $own:expr; $($told:tt)*})*] $text:literal $(,)?) => {
         if $crate::session::journal::is_logged(::tracing::Level::$level) {
             $(let $field = $own;)*
-            $crate::session::journal::line(move || {
-                ::tracing::event!($($name)* ::tracing::Level::$level, $($($told)*,)* $text);
+            $crate::session::journal::note_if_room(move || {
+                ::tracing::event!($($head)* ::tracing::Level::$level, $($($told)*,)* $text);
             });
         }
     };
-    ($level:ident $name:tt [$($done:tt)*] %$field:ident, $($rest:tt)*) => {
-        $crate::session::log::line!($level $name [$($done)* {$field $field.to_string(); %$field}] $($rest)*)
+    ($level:ident [$($head:tt)*] [] $head_of:ident : $value:expr, $($rest:tt)*) => {
+        $crate::session::log::line!($level [$($head)* $head_of: $value,] [] $($rest)*)
     };
-    ($level:ident $name:tt [$($done:tt)*] ?$field:ident, $($rest:tt)*) => {
-        $crate::session::log::line!($level $name [$($done)* {$field format!("{:?}", $field); %$field}] $($rest)*)
+    ($level:ident $head:tt [$($done:tt)*] %$field:ident, $($rest:tt)*) => {
+        $crate::session::log::line!($level $head [$($done)* {$field $field.to_string(); %$field}] $($rest)*)
     };
-    ($level:ident $name:tt [$($done:tt)*] $field:ident = %$value:expr, $($rest:tt)*) => {
-        $crate::session::log::line!($level $name [$($done)* {$field $value.to_string(); %$field}] $($rest)*)
+    ($level:ident $head:tt [$($done:tt)*] ?$field:ident, $($rest:tt)*) => {
+        $crate::session::log::line!($level $head [$($done)* {$field format!("{:?}", $field); %$field}] $($rest)*)
     };
-    ($level:ident $name:tt [$($done:tt)*] $field:ident = $value:expr, $($rest:tt)*) => {
+    ($level:ident $head:tt [$($done:tt)*] $field:ident = %$value:expr, $($rest:tt)*) => {
+        $crate::session::log::line!($level $head [$($done)* {$field $value.to_string(); %$field}] $($rest)*)
+    };
+    ($level:ident $head:tt [$($done:tt)*] $field:ident $(= $value:expr)?, $($rest:tt)*) => {
         $crate::session::log::line!(
-            $level $name [$($done)* {$field $crate::session::log::Owned::owned(&$value); $field}] $($rest)*
-        )
-    };
-    ($level:ident $name:tt [$($done:tt)*] $field:ident, $($rest:tt)*) => {
-        $crate::session::log::line!(
-            $level $name [$($done)* {$field $crate::session::log::Owned::owned(&$field); $field}] $($rest)*
+            $level $head
+            [$($done)* {$field { $(let $field = $value;)? $field.to_owned() }; $field}]
+            $($rest)*
         )
     };
 }
 
 macro_rules! debug_ {
-    (name: $name:expr, $($line:tt)*) => { $crate::session::log::line!(DEBUG [name: $name,] [] $($line)*) };
     ($($line:tt)*) => { $crate::session::log::line!(DEBUG [] [] $($line)*) };
 }
 
 macro_rules! info_ {
-    (name: $name:expr, $($line:tt)*) => { $crate::session::log::line!(INFO [name: $name,] [] $($line)*) };
     ($($line:tt)*) => { $crate::session::log::line!(INFO [] [] $($line)*) };
 }
 
 macro_rules! warn_ {
-    (name: $name:expr, $($line:tt)*) => { $crate::session::log::line!(WARN [name: $name,] [] $($line)*) };
     ($($line:tt)*) => { $crate::session::log::line!(WARN [] [] $($line)*) };
 }
 

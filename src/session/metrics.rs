@@ -2,13 +2,14 @@
 //!
 //! The names are part of the public interface; see docs/observability.md.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-
-use crate::session::note::{How, Subject};
+use ::metrics::{
+    Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
 const WAIT: &str = "zookeeper_recipes_lock_wait_seconds";
 const HOLD: &str = "zookeeper_recipes_lock_hold_seconds";
@@ -25,8 +26,7 @@ const HEARTBEATS_LATE: &str = "zookeeper_recipes_heartbeats_late_total";
 const MISSED: &str = "zookeeper_recipes_observer_missed_total";
 
 /// The ways in which locks are granted.
-const HOW: [How; 7] =
-    [How::List, How::Succession, How::Event, How::HandedOver, How::Memory, How::Kept, How::Shared];
+const HOW: [&str; 7] = ["list", "succession", "event", "handed_over", "memory", "kept", "shared"];
 
 /// Why a call was not granted its lock.
 const NOT_GRANTED_REASONS: [&str; 6] = ["busy", "timed_out", "cancelled", "connection", "closed", "refused"];
@@ -43,75 +43,88 @@ const LOST_REASONS: [&str; 8] = [
     "given_up",
 ];
 
-/// The labels of metrics of locks: there are as many as recipes and prefixes, whatever the paths are.
-fn labels(prefix: &Arc<str>, recipe: &'static str) -> Vec<::metrics::Label> {
-    vec![
-        ::metrics::Label::from_static_parts("recipe", recipe),
-        ::metrics::Label::new("prefix", Arc::clone(prefix)),
-    ]
+/// The recipe and the prefix of a call: there are as many as recipes and prefixes, whatever the paths are.
+pub(super) type Series = (&'static str, Arc<str>);
+
+thread_local! {
+    /// How many calls wait, and how many hold a lock: on the journal's thread. Counted here, since a recorder may be
+    /// installed at any time.
+    static COUNTS: RefCell<HashMap<Series, (i64, i64)>> = RefCell::default();
 }
 
-fn with(mut labels: Vec<::metrics::Label>, key: &'static str, value: &'static str) -> Vec<::metrics::Label> {
-    labels.push(::metrics::Label::from_static_parts(key, value));
+fn labels((recipe, prefix): &Series) -> Vec<Label> {
+    vec![Label::from_static_parts("recipe", recipe), Label::new("prefix", Arc::clone(prefix))]
+}
+
+fn with(series: &Series, key: &'static str, value: &'static str) -> Vec<Label> {
+    let mut labels = labels(series);
+    labels.push(Label::from_static_parts(key, value));
     labels
 }
 
-/// How many calls wait, and how many hold a lock, by recipe and prefix. Counted here, since a recorder may be
-/// installed at any time.
-#[derive(Debug, Default)]
-pub(super) struct Gauges(HashMap<(&'static str, Arc<str>), (i64, i64)>);
-
-impl Gauges {
-    /// Tells the numbers after this change.
-    pub(super) fn change(&mut self, subject: &Subject, recipe: &'static str, change: (i64, i64)) {
-        let known = self.0.len();
-        let (waiting, held) = self.0.entry((recipe, Arc::clone(&subject.prefix))).or_default();
-        *waiting += change.0;
-        *held += change.1;
-        #[expect(clippy::cast_precision_loss, reason = "so many do not fit into memory")]
-        let (waiting, held) = (*waiting as f64, *held as f64);
-        let labels = labels(&subject.prefix, recipe);
-        // After the count: the recorder may panic.
-        if self.0.len() > known {
-            begin_at_zero(&labels);
-        }
-        gauge!(WAITING, labels.clone()).set(waiting);
-        gauge!(HELD, labels).set(held);
+/// Tells how many wait, and how many hold a lock, after this change.
+fn change(series: &Series, change: (i64, i64)) {
+    let (is_new, waiting, held) = COUNTS.with_borrow_mut(|counts| {
+        let known = counts.len();
+        let count = counts.entry(series.clone()).or_default();
+        *count = (count.0 + change.0, count.1 + change.1);
+        let (waiting, held) = *count;
+        (counts.len() > known, waiting, held)
+    });
+    // After the count: the recorder may panic.
+    if is_new {
+        begin_at_zero(series);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "so many do not fit into memory")]
+    for (gauge, count) in [(WAITING, waiting as f64), (HELD, held as f64)] {
+        gauge!(gauge, labels(series)).set(count);
     }
 }
 
 /// Tells of all counters of locks with these labels, so that the first event is a change: a rate is not
 /// computed of a series that begins with it.
-fn begin_at_zero(labels: &[::metrics::Label]) {
+fn begin_at_zero(series: &Series) {
     let begin = |name: &'static str, key: &'static str, value: &'static str| {
-        counter!(name, with(labels.to_vec(), key, value)).increment(0);
+        counter!(name, with(series, key, value)).increment(0);
     };
-    HOW.iter().for_each(|how| begin(GRANTS, "how", how.label()));
+    HOW.iter().for_each(|how| begin(GRANTS, "how", how));
     NOT_GRANTED_REASONS.iter().for_each(|reason| begin(NOT_GRANTED, "reason", reason));
     LOST_REASONS.iter().for_each(|reason| begin(LOSSES, "reason", reason));
 }
 
-pub(super) fn queued(subject: &Subject, ahead: usize) {
-    let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
-    histogram!(QUEUE_AHEAD, labels(&subject.prefix, subject.recipe)).record(f64::from(ahead));
+pub(super) fn asked(series: &Series) {
+    change(series, (1, 0));
 }
 
-pub(super) fn granted(subject: &Subject, how: &'static str, waited: Duration) {
-    let labels = labels(&subject.prefix, subject.recipe);
-    histogram!(WAIT, labels.clone()).record(waited.as_secs_f64());
-    counter!(GRANTS, with(labels, "how", how)).increment(1);
+pub(super) fn queued(series: &Series, ahead: Option<usize>) {
+    if let Some(ahead) = ahead {
+        let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+        histogram!(QUEUE_AHEAD, labels(series)).record(f64::from(ahead));
+    }
 }
 
-pub(super) fn not_granted(subject: &Subject, reason: &'static str) {
-    counter!(NOT_GRANTED, with(labels(&subject.prefix, subject.recipe), "reason", reason)).increment(1);
+pub(super) fn granted(series: &Series, how: &'static str, waited: Duration) {
+    change(series, (-1, 1));
+    histogram!(WAIT, labels(series)).record(waited.as_secs_f64());
+    counter!(GRANTS, with(series, "how", how)).increment(1);
+}
+
+pub(super) fn not_granted(series: &Series, reason: &'static str) {
+    change(series, (-1, 0));
+    counter!(NOT_GRANTED, with(series, "reason", reason)).increment(1);
+}
+
+pub(super) fn converted(before: &Series, recipe: &'static str) {
+    change(before, (0, -1));
+    change(&(recipe, Arc::clone(&before.1)), (0, 1));
 }
 
 /// A hold has ended, by a loss if a reason is given.
-pub(super) fn over(subject: &Subject, recipe: &'static str, lost: Option<&'static str>, held: Duration) {
-    let labels = labels(&subject.prefix, recipe);
-    histogram!(HOLD, labels.clone()).record(held.as_secs_f64());
+pub(super) fn over(series: &Series, lost: Option<&'static str>, held: Duration) {
+    change(series, (0, -1));
+    histogram!(HOLD, labels(series)).record(held.as_secs_f64());
     if let Some(reason) = lost {
-        counter!(LOSSES, with(labels, "reason", reason)).increment(1);
+        counter!(LOSSES, with(series, "reason", reason)).increment(1);
     }
 }
 
@@ -125,32 +138,24 @@ pub(super) fn heartbeat_late() {
 
 /// A session has begun: the metrics are described with each, and counters begin, since a recorder only gets
 /// the values that are recorded after its installation.
-pub(super) fn session_began(locks: &Gauges) {
+pub(super) fn session_began() {
     describe_histogram!(WAIT, Unit::Seconds, "Time from the call to the grant.");
     describe_histogram!(HOLD, Unit::Seconds, "Time from the grant to the release or the loss.");
     describe_histogram!(QUEUE_AHEAD, Unit::Count, "Contenders known to be ahead when a call began to wait.");
     describe_gauge!(WAITING, Unit::Count, "Calls of this process that wait for a lock.");
     describe_gauge!(HELD, Unit::Count, "Locks that this process holds.");
-    describe_counter!(
-        GRANTS,
-        Unit::Count,
-        "Locks granted, by how: memory, kept and shared without a request."
-    );
-    describe_counter!(NOT_GRANTED, Unit::Count, "Calls that were not granted the lock, by reason.");
-    describe_counter!(LOSSES, Unit::Count, "Locks lost while they were held, by reason.");
-    describe_counter!(ORPHANS, Unit::Count, "Nodes deleted by cleanup that no caller needed.");
-    describe_counter!(SESSIONS_BEGUN, Unit::Count, "Sessions established.");
-    describe_counter!(SESSIONS_ENDED, Unit::Count, "Sessions ended, by reason.");
-    describe_counter!(
-        HEARTBEATS_LATE,
-        Unit::Count,
-        "Heartbeats answered later than the interval, or not at all."
-    );
-    describe_counter!(
-        MISSED,
-        Unit::Count,
-        "Calls and events that were not observed: the recorder is too slow."
-    );
+    for (name, text) in [
+        (GRANTS, "Locks granted, by how: memory, kept and shared without a request."),
+        (NOT_GRANTED, "Calls that were not granted the lock, by reason."),
+        (LOSSES, "Locks lost while they were held, by reason."),
+        (ORPHANS, "Nodes deleted by cleanup that no caller needed."),
+        (SESSIONS_BEGUN, "Sessions established."),
+        (SESSIONS_ENDED, "Sessions ended, by reason."),
+        (HEARTBEATS_LATE, "Heartbeats answered later than the interval, or not at all."),
+        (MISSED, "Calls and events that were not observed: the recorder is too slow."),
+    ] {
+        describe_counter!(name, Unit::Count, text);
+    }
     counter!(SESSIONS_BEGUN).increment(1);
     for counter in [ORPHANS, HEARTBEATS_LATE, MISSED] {
         counter!(counter).increment(0);
@@ -158,9 +163,8 @@ pub(super) fn session_began(locks: &Gauges) {
     for reason in LOST_REASONS {
         counter!(SESSIONS_ENDED, "reason" => reason).increment(0);
     }
-    for (recipe, prefix) in locks.0.keys() {
-        begin_at_zero(&labels(prefix, recipe));
-    }
+    let known: Vec<Series> = COUNTS.with_borrow(|counts| counts.keys().cloned().collect());
+    known.iter().for_each(begin_at_zero);
 }
 
 pub(super) fn session_ended(reason: &'static str) {

@@ -21,8 +21,7 @@ pub(crate) mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
 pub(crate) mod nodes;
-pub(crate) mod note;
-mod observer;
+pub(crate) mod observer;
 mod probe;
 pub(crate) mod retry;
 pub(crate) mod running;
@@ -41,6 +40,7 @@ mod unknown_creates;
 pub(crate) mod waker;
 pub(crate) mod watches;
 pub(crate) mod window;
+pub(crate) mod write;
 pub(crate) mod zk_session;
 
 #[cfg(simulation)]

@@ -32,7 +32,7 @@ pub(crate) struct RefusedOrphan {
 
 /// The nodes of one session.
 #[derive(Debug)]
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     session: u64,
     state: Mutex<KnownNodes>,
     /// How many there are. Heartbeats are sent while there are any.
@@ -62,7 +62,7 @@ struct Node {
 }
 
 impl Nodes {
-    pub(super) fn new(session: u64) -> Self {
+    pub(crate) fn new(session: u64) -> Self {
         Self {
             session,
             state: Mutex::default(),
@@ -85,12 +85,12 @@ impl Nodes {
     }
 
     /// Registers a node, which belongs to `owner`.
-    pub(super) fn adopt(&self, path: String, owner: Weak<dyn NodeOwner>) {
+    pub(crate) fn adopt(&self, path: String, owner: Weak<dyn NodeOwner>) {
         self.change(|state| state.all.entry(path).or_default().owner = Some(owner));
     }
 
     /// Records that a node, if it exists, is to be deleted.
-    pub(super) fn leave(&self, path: String) {
+    pub(crate) fn leave(&self, path: String) {
         self.change(|state| {
             let was_leaving = std::mem::replace(&mut state.all.entry(path).or_default().leaving, true);
             state.leaving += usize::from(!was_leaving);
@@ -98,13 +98,13 @@ impl Nodes {
     }
 
     /// Returns whether a node is to be deleted, and so is no live contender.
-    pub(super) fn is_leaving(&self, path: &str) -> bool {
+    pub(crate) fn is_leaving(&self, path: &str) -> bool {
         self.lock().all.get(path).is_some_and(|node| node.leaving)
     }
 
     /// Returns those of the children of a directory that are to be deleted. Of thousands that are not, the mutex
     /// is taken once, and nothing is looked up if none is.
-    pub(super) fn leaving_of<'a>(&self, directory: &LockPath, children: &'a [String]) -> HashSet<&'a str> {
+    pub(crate) fn leaving_of<'a>(&self, directory: &LockPath, children: &'a [String]) -> HashSet<&'a str> {
         let state = self.lock();
         if state.leaving == 0 {
             return HashSet::new();
@@ -120,7 +120,7 @@ impl Nodes {
     }
 
     /// Records that the servers refuse to delete a node, if it exists.
-    pub(super) fn refused(&self, directory: &LockPath, name: &str) {
+    pub(crate) fn refused(&self, directory: &LockPath, name: &str) {
         let path = directory.child(name);
         let (owner, waiting, first) = {
             let mut state = self.lock();
@@ -137,8 +137,13 @@ impl Nodes {
         self.tell(owner, name, Gone::Unclear);
     }
 
+    /// Records that a node is gone; another process may have deleted it.
+    pub(crate) fn disown(&self, path: &str) {
+        self.gone(path, Gone::Unclear);
+    }
+
     /// Records that a node is gone, and how.
-    pub(super) fn gone(&self, path: &str, how: Gone<'_>) {
+    pub(crate) fn gone(&self, path: &str, how: Gone<'_>) {
         let node = self.change(|state| {
             state.refused.remove(path);
             let node = state.all.remove(path);
@@ -153,12 +158,12 @@ impl Nodes {
 
     /// Returns the node to which a lock held by the node at `path` can be handed over. `None` if there is
     /// none.
-    pub(super) fn heir(&self, path: &str) -> Option<Arc<str>> {
+    pub(crate) fn heir(&self, path: &str) -> Option<Arc<str>> {
         self.owner(path)?.heir(self.session, node_name(path))
     }
 
     /// Records that the deletion of a node was sent.
-    pub(super) fn deletion_sent(&self, path: &str) {
+    pub(crate) fn deletion_sent(&self, path: &str) {
         if let Some(owner) = self.owner(path) {
             owner.leaves(self.session, node_name(path));
         }
@@ -176,7 +181,7 @@ impl Nodes {
     }
 
     /// Waits until a node that is to be deleted is gone, or its deletion is refused.
-    pub(super) async fn until_gone(&self, path: &str) {
+    pub(crate) async fn until_gone(&self, path: &str) {
         let gone = {
             let mut state = self.lock();
             let refused = state.refused.contains_key(path);
@@ -193,24 +198,24 @@ impl Nodes {
     }
 
     /// Returns the nodes that the servers refused to delete: all of them, or those of one directory.
-    pub(super) fn refused_orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
+    pub(crate) fn refused_orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
         let state = self.lock();
         let refused = state.refused.values();
         refused.filter(|orphan| directory.is_none_or(|path| *path == orphan.directory)).cloned().collect()
     }
 
     /// Returns a receiver of the number of nodes.
-    pub(super) fn count(&self) -> watch::Receiver<usize> {
+    pub(crate) fn count(&self) -> watch::Receiver<usize> {
         self.count.subscribe()
     }
 
     /// Returns a receiver that changes when a deletion is refused.
-    pub(super) fn refusals(&self) -> watch::Receiver<u64> {
+    pub(crate) fn refusals(&self) -> watch::Receiver<u64> {
         self.refusals.subscribe()
     }
 }
 
 /// Returns the name of the node at a path.
-pub(super) fn node_name(path: &str) -> &str {
+pub(crate) fn node_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }

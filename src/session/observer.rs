@@ -1,54 +1,230 @@
-//! Turns a note into reports, on the journal's thread: spans and events of `tracing`, and the values of
-//! metrics.
+//! The calls that acquire locks, and the holds that they are granted, as they are reported to the tracing subscriber
+//! and the metrics recorder: by the [journal](crate::session::journal), whose thread knows each call from its
+//! beginning to its one end.
 //!
 //! The names are part of the public interface: docs/observability.md has them in tables, and a test compares
 //! those with the reported names.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::field::Empty;
-use tracing::{Dispatch, Level, Span, debug_span, event};
+use tracing::{Dispatch, Level, Span, debug_span};
 
 use crate::error::LostReason;
+use crate::path::LockPath;
+use crate::session::journal::{self, TARGET};
+use crate::session::log;
 #[cfg(feature = "metrics")]
-use crate::session::metrics;
-use crate::session::note::{CallNumber, Context, End, Granted, Note, Subject};
+use crate::session::metrics::{self, Series};
 use crate::session::waker::contain_panic;
 
-/// The target of all spans and events of this file.
-pub(super) const TARGET: &str = "zookeeper_recipes::lock";
+/// Identifies an observed call.
+pub(crate) type CallNumber = NonZeroU64;
 
-/// A lock is waited for: from the call to its result.
-const ACQUIRE: &str = "lock.acquire";
-/// A lock is held: from the grant to the release or the loss.
-const HOLD: &str = "lock.hold";
-
-const ASKED: &str = "lock.asked";
-const QUEUED: &str = "lock.queued";
-const GRANTED: &str = "lock.granted";
-const NOT_GRANTED: &str = "lock.not_granted";
-const CONVERTED: &str = "lock.converted";
-const HANDED_OVER: &str = "lock.handed_over";
-const RELEASED: &str = "lock.released";
-const ORPHAN_DELETED: &str = "orphan.deleted";
-const HEARTBEAT_LATE: &str = "heartbeat.late";
-const MISSED: &str = "observer.missed";
-
-/// The calls that are observed now.
-#[derive(Debug, Default)]
-pub(super) struct Observer {
-    calls: HashMap<CallNumber, Observed>,
+/// The kind of lock that is acquired.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) path: LockPath,
+    /// A conversion changes it.
+    pub(crate) recipe: &'static str,
     #[cfg(feature = "metrics")]
-    gauges: metrics::Gauges,
+    pub(crate) prefix: Arc<str>,
+}
+
+/// The way in which a lock was granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum How {
+    /// A list of the queue showed that nothing was before it.
+    #[default]
+    List,
+    /// Nothing could be before it, without a list.
+    Succession,
+    /// It had waited for other contenders.
+    Event,
+    /// One transaction of the holder before it, in this process.
+    HandedOver,
+    /// The holder before it, in this process, without a request.
+    Memory,
+    /// The node was kept by this process, without a request.
+    Kept,
+    /// Other readers of this process have the node, without a request.
+    Shared,
+}
+
+impl How {
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Succession => "succession",
+            Self::Event => "event",
+            Self::HandedOver => "handed_over",
+            Self::Memory => "memory",
+            Self::Kept => "kept",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// A grant, as its caller has it.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) how: How,
+    pub(crate) node: Arc<str>,
+    pub(crate) session: u64,
+    /// How many nodes were granted: permits, or the members of a multi-lock.
+    pub(crate) holds: usize,
+}
+
+/// How a call, or the hold that it was granted, has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CallEnd {
+    NotGranted(&'static str),
+    Lost(LostReason),
+    /// By a call, or else by a drop.
+    Released {
+        by_call: bool,
+    },
+}
+
+/// An observed call, from its beginning until the end of the hold that it was granted: the first loss of one of its
+/// nodes, or the last release.
+#[derive(Debug)]
+pub(crate) struct Life {
+    number: CallNumber,
+    /// How it ends when this is dropped. `None` once that is noted.
+    end: Mutex<Option<CallEnd>>,
+}
+
+impl Life {
+    /// Notes a call; `None` if it is not observed: no subscriber wants it, or the queue is full. The caller's
+    /// thread calls this: its subscriber is asked here whether it is interested, and which span is current.
+    pub(crate) fn begin(subject: impl FnOnce() -> Subject) -> Option<Arc<Self>> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let is_traced = is_traced();
+        if !is_traced && !cfg!(feature = "metrics") {
+            return None;
+        }
+        let subscriber = || tracing::dispatcher::get_default(Clone::clone);
+        let traced = is_traced.then(|| (subscriber(), Span::current()));
+        let number = CallNumber::new(LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1))?;
+        let (subject, asked) = (subject(), Instant::now());
+        journal::note_if_room(move || Observed::begin(number, subject, asked, traced))
+            .then(|| Arc::new(Self { number, end: Mutex::new(Some(CallEnd::NotGranted("cancelled"))) }))
+    }
+
+    pub(crate) fn number(&self) -> CallNumber {
+        self.number
+    }
+
+    /// Reports the grant.
+    pub(crate) fn granted(&self, granted: Granted) {
+        self.ends_by(CallEnd::Released { by_call: false });
+        let at = Instant::now();
+        note(self.number, move |observed| observed.granted(at, &granted));
+    }
+
+    /// Reports its end, once.
+    pub(crate) fn end(&self, end: CallEnd) {
+        let is_first = self.end.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
+        if is_first {
+            let (call, at) = (self.number, Instant::now());
+            journal::note(move || {
+                let observed = CALLS.with_borrow_mut(|calls| calls.remove(&call));
+                observed.into_iter().for_each(|observed| observed.end(at, end));
+            });
+        }
+    }
+
+    fn ends_by(&self, end: CallEnd) {
+        let mut known = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = known.map(|_| end);
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let end = *self.end.get_mut().unwrap_or_else(PoisonError::into_inner);
+        end.into_iter().for_each(|end| self.end(end));
+    }
+}
+
+/// The part of an observed call that one of its holds has, from its grant to its end.
+#[derive(Debug, Default)]
+pub(crate) struct HoldLife(Mutex<Option<Arc<Life>>>);
+
+impl HoldLife {
+    /// Begins with the grant to a caller; a hold is granted to one.
+    pub(crate) fn begin(&self, life: &Arc<Life>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(life));
+    }
+
+    /// Notes its end, once.
+    pub(crate) fn over(&self, end: CallEnd) {
+        let life = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (life, end) {
+            // The last release is noted by the drop.
+            (Some(life), CallEnd::Released { .. }) => life.ends_by(end),
+            (Some(life), _) => life.end(end),
+            (None, _) => {}
+        }
+    }
+
+    /// Reports its conversion.
+    pub(crate) fn converted(&self, recipe: &'static str) {
+        let life = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(life) = life {
+            let call = life.number;
+            // One guard may convert as often as it likes.
+            journal::note_if_room(move || observed(call, |observed| observed.converted(recipe)));
+        }
+    }
+}
+
+/// Reports that a call waits: with its node, if it has one, and the known number of contenders ahead.
+pub(crate) fn queued(call: CallNumber, node: Option<&str>, ahead: Option<usize>) {
+    let node = node.map(str::to_owned);
+    note(call, move |observed| observed.queued(node.as_deref(), ahead));
+}
+
+/// Reports that a released lock went to another caller of this process.
+pub(crate) fn handed_over(directory: &LockPath, node: &str, to: &str) {
+    let path = directory.user();
+    log::debug!(
+        name: "lock.handed_over", target: TARGET, path, node, to,
+        "lock handed over to another caller of this process"
+    );
+}
+
+fn note(call: CallNumber, tell: impl FnOnce(&mut Observed) + Send + 'static) {
+    journal::note(move || observed(call, tell));
+}
+
+/// Returns whether the subscriber of the caller is interested in locks. Without one this is a load and a
+/// comparison.
+fn is_traced() -> bool {
+    let mut wanted = false;
+    contain_panic(|| wanted = tracing::enabled!(target: TARGET, Level::DEBUG));
+    wanted
+}
+
+thread_local! {
+    /// The calls that are observed now: on the journal's thread, which alone does what follows here.
+    static CALLS: RefCell<HashMap<CallNumber, Observed>> = RefCell::default();
+}
+
+fn observed(call: CallNumber, tell: impl FnOnce(&mut Observed)) {
+    CALLS.with_borrow_mut(|calls| calls.get_mut(&call).map(tell));
 }
 
 /// One observed call.
 #[derive(Debug)]
 struct Observed {
     subject: Subject,
-    /// Its present recipe: a conversion changes it.
-    recipe: &'static str,
     asked: Instant,
     granted: Option<Instant>,
     /// `None` if no subscriber is interested.
@@ -66,22 +242,6 @@ struct Traced {
 }
 
 impl Traced {
-    fn new(context: Context, subject: &Subject) -> Self {
-        let Context { subscriber, span: around } = context;
-        let mut traced = Self { subscriber, around, span: Span::none() };
-        let (path, recipe) = (subject.path.user(), subject.recipe);
-        traced.enter(|around| {
-            debug_span!(
-                target: TARGET, parent: around, ACQUIRE, path, recipe,
-                outcome = Empty, ahead = Empty, wait_ms = Empty
-            )
-        });
-        traced.tell(|span| {
-            event!(name: ASKED, target: TARGET, parent: span, Level::DEBUG, path, recipe, "lock asked for");
-        });
-        traced
-    }
-
     /// Calls the subscriber, which may panic.
     fn tell(&self, tell: impl FnOnce(&Span)) {
         contain_panic(|| tracing::dispatcher::with_default(&self.subscriber, || tell(&self.span)));
@@ -93,8 +253,7 @@ impl Traced {
         contain_panic(|| {
             next = tracing::dispatcher::with_default(&self.subscriber, || begin(&self.around));
         });
-        let last = std::mem::replace(&mut self.span, next);
-        close(&self.subscriber, last);
+        close(&self.subscriber, std::mem::replace(&mut self.span, next));
     }
 
     fn end(self) {
@@ -112,227 +271,121 @@ fn close(subscriber: &Dispatch, span: Span) {
     contain_panic(|| tracing::dispatcher::with_default(subscriber, move || drop(span)));
 }
 
-impl Observed {
-    fn tell(&self, tell: impl FnOnce(&Span)) {
-        if let Some(traced) = &self.traced {
-            traced.tell(tell);
-        }
-    }
-
-    fn path(&self) -> &str {
-        self.subject.path.user()
-    }
+/// An event in the span of a call.
+macro_rules! event {
+    ($span:ident, $name:literal, $text:literal, $($fields:tt)*) => {
+        tracing::event!(name: $name, target: TARGET, parent: $span, Level::DEBUG, $($fields)*, $text)
+    };
 }
 
-impl Observer {
-    /// Tells one note.
-    pub(super) fn tell(&mut self, note: Note) {
-        match note {
-            Note::Asked { call, at, subject, context } => {
-                let traced = context.map(|context| Traced::new(context, &subject));
-                let recipe = subject.recipe;
-                self.count(&subject, recipe, (1, 0));
-                self.calls.insert(call, Observed { subject, recipe, asked: at, granted: None, traced });
-            }
-            Note::Queued { call, node, ahead } => {
-                let Some(observed) = self.calls.get(&call) else { return };
-                observed.tell(|span| {
-                    let (path, node) = (observed.path(), node.as_deref());
-                    if let Some(ahead) = ahead {
-                        span.record("ahead", ahead);
-                    }
-                    event!(
-                        name: QUEUED, target: TARGET, parent: span, Level::DEBUG, path, node, ahead,
-                        "lock waited for"
-                    );
-                });
-                #[cfg(feature = "metrics")]
-                if let Some(ahead) = ahead {
-                    contain_panic(|| metrics::queued(&observed.subject, ahead));
-                }
-            }
-            Note::Granted { call, at, granted } => self.granted(call, at, &granted),
-            Note::NotGranted { call, at, reason } => self.not_granted(call, at, reason),
-            Note::Converted { call, recipe } => {
-                let Some(observed) = self.calls.get_mut(&call) else { return };
-                #[cfg(feature = "metrics")]
-                let before = observed.recipe;
-                observed.recipe = recipe;
-                observed.tell(|span| {
-                    let path = observed.path();
-                    span.record("recipe", recipe);
-                    event!(
-                        name: CONVERTED, target: TARGET, parent: span, Level::DEBUG, path, recipe,
-                        "lock converted"
-                    );
-                });
-                #[cfg(feature = "metrics")]
-                for (recipe, change) in [(before, -1), (recipe, 1)] {
-                    contain_panic(|| self.gauges.change(&observed.subject, recipe, (0, change)));
-                }
-            }
-            Note::Over { call, at, end } => self.over(call, at, end),
-            Note::Line(tell) => contain_panic(tell),
-            Note::HandedOver { directory, node, to } => contain_panic(|| {
-                let path = directory.user();
-                event!(
-                    name: HANDED_OVER, target: TARGET, Level::DEBUG, path, node, to,
-                    "lock handed over to another caller of this process"
-                );
-            }),
-            Note::OrphanDeleted { directory, node } => {
-                contain_panic(|| {
-                    let path = directory.user();
-                    event!(
-                        name: ORPHAN_DELETED, target: TARGET, Level::DEBUG, path, node,
-                        "a node that no caller needed was deleted"
-                    );
-                });
-                #[cfg(feature = "metrics")]
-                contain_panic(metrics::orphan_deleted);
-            }
-            Note::HeartbeatLate { session, took } => {
-                contain_panic(|| {
-                    event!(
-                        name: HEARTBEAT_LATE, target: TARGET, Level::DEBUG, session, took_ms = millis(took),
-                        "a heartbeat was answered late, or not at all"
-                    );
-                });
-                #[cfg(feature = "metrics")]
-                contain_panic(metrics::heartbeat_late);
-            }
-            Note::SessionBegan => {
-                #[cfg(feature = "metrics")]
-                contain_panic(|| metrics::session_began(&self.gauges));
-            }
-            #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "its log tells it"))]
-            Note::SessionEnded(reason) => {
-                #[cfg(feature = "metrics")]
-                contain_panic(|| metrics::session_ended(lost(reason)));
-            }
+/// A measurement of a call, for the recorder, which may panic.
+macro_rules! measure {
+    ($observed:expr, $what:ident($($value:expr),*)) => {
+        #[cfg(feature = "metrics")]
+        contain_panic(|| metrics::$what(&$observed.series() $(, $value)*));
+    };
+}
+
+impl Observed {
+    fn begin(call: CallNumber, subject: Subject, asked: Instant, traced: Option<(Dispatch, Span)>) {
+        let traced = traced.map(|(subscriber, around)| {
+            let mut traced = Traced { subscriber, around, span: Span::none() };
+            let (path, recipe) = (subject.path.user(), subject.recipe);
+            traced.enter(|around| {
+                debug_span!(
+                    target: TARGET, parent: around, "lock.acquire", path, recipe,
+                    outcome = Empty, ahead = Empty, wait_ms = Empty
+                )
+            });
+            traced.tell(|span| event!(span, "lock.asked", "lock asked for", path, recipe));
+            traced
+        });
+        let observed = Self { subject, asked, granted: None, traced };
+        measure!(observed, asked());
+        CALLS.with_borrow_mut(|calls| calls.insert(call, observed));
+    }
+
+    fn tell(&self, tell: impl FnOnce(&Span, &str, &'static str)) {
+        if let Some(traced) = &self.traced {
+            traced.tell(|span| tell(span, self.subject.path.user(), self.subject.recipe));
         }
     }
 
-    fn granted(&mut self, call: CallNumber, at: Instant, granted: &Granted) {
-        let Some(observed) = self.calls.get_mut(&call) else { return };
-        observed.granted = Some(at);
-        let (waited, how) = (at.saturating_duration_since(observed.asked), granted.how.label());
-        let (path, recipe) = (observed.subject.path.user(), observed.recipe);
-        if let Some(traced) = &mut observed.traced {
-            let (node, session, wait_ms) = (&*granted.node, granted.session, millis(waited));
-            traced.tell(|span| {
-                span.record("outcome", how).record("wait_ms", wait_ms);
-                event!(
-                    name: GRANTED, target: TARGET, parent: span, Level::DEBUG,
-                    path, recipe, node, session, how, holds = granted.holds, wait_ms, "lock granted"
-                );
-            });
+    #[cfg(feature = "metrics")]
+    fn series(&self) -> Series {
+        (self.subject.recipe, Arc::clone(&self.subject.prefix))
+    }
+
+    fn queued(&self, node: Option<&str>, ahead: Option<usize>) {
+        self.tell(|span, path, _| {
+            if let Some(ahead) = ahead {
+                span.record("ahead", ahead);
+            }
+            event!(span, "lock.queued", "lock waited for", path, node, ahead);
+        });
+        measure!(self, queued(ahead));
+    }
+
+    fn granted(&mut self, at: Instant, granted: &Granted) {
+        self.granted = Some(at);
+        let (how, waited) = (granted.how.label(), at.saturating_duration_since(self.asked));
+        let (node, session, wait_ms) = (&*granted.node, granted.session, millis(waited));
+        self.tell(|span, path, recipe| {
+            span.record("outcome", how).record("wait_ms", wait_ms);
+            let holds = granted.holds;
+            event!(span, "lock.granted", "lock granted", path, recipe, node, session, how, holds, wait_ms);
+        });
+        if let Some(traced) = &mut self.traced {
+            let (path, recipe) = (self.subject.path.user(), self.subject.recipe);
             traced.enter(|around| {
                 debug_span!(
-                    target: TARGET, parent: around, HOLD, path, recipe, node, session, how,
+                    target: TARGET, parent: around, "lock.hold", path, recipe, node, session, how,
                     outcome = Empty, hold_ms = Empty
                 )
             });
         }
-        #[cfg(feature = "metrics")]
-        {
-            let subject = &observed.subject;
-            contain_panic(|| metrics::granted(subject, how, waited));
-            contain_panic(|| self.gauges.change(subject, recipe, (-1, 1)));
-        }
+        measure!(self, granted(how, waited));
     }
 
-    fn not_granted(&mut self, call: CallNumber, at: Instant, reason: &'static str) {
-        let Some(observed) = self.calls.remove(&call) else { return };
-        let waited = at.saturating_duration_since(observed.asked);
-        observed.tell(|span| {
-            let (path, wait_ms) = (observed.path(), millis(waited));
-            span.record("outcome", reason).record("wait_ms", wait_ms);
-            event!(
-                name: NOT_GRANTED, target: TARGET, parent: span, Level::DEBUG,
-                path, recipe = observed.recipe, reason, wait_ms, "lock not granted"
-            );
+    fn converted(&mut self, recipe: &'static str) {
+        measure!(self, converted(recipe));
+        self.subject.recipe = recipe;
+        self.tell(|span, path, recipe| {
+            span.record("recipe", recipe);
+            event!(span, "lock.converted", "lock converted", path, recipe);
         });
-        #[cfg(feature = "metrics")]
-        contain_panic(|| metrics::not_granted(&observed.subject, reason));
-        self.count(&observed.subject, observed.recipe, (-1, 0));
-        if let Some(traced) = observed.traced {
-            traced.end();
-        }
     }
 
-    fn over(&mut self, call: CallNumber, at: Instant, end: End) {
-        let Some(observed) = self.calls.remove(&call) else { return };
-        let held = at.saturating_duration_since(observed.granted.unwrap_or(at));
-        observed.tell(|span| {
-            let (path, recipe, hold_ms) = (observed.path(), observed.recipe, millis(held));
-            span.record("hold_ms", hold_ms);
-            match end {
-                // Its session's log has the event, which is a warning.
-                End::Lost(reason) => {
-                    span.record("outcome", lost(reason));
-                }
-                End::Released { by_call } => {
-                    span.record("outcome", "released");
-                    let by = if by_call { "call" } else { "drop" };
-                    event!(
-                        name: RELEASED, target: TARGET, parent: span, Level::DEBUG,
-                        path, recipe, by, hold_ms, "lock released"
-                    );
-                }
+    fn end(self, at: Instant, end: CallEnd) {
+        let took = at.saturating_duration_since(self.granted.unwrap_or(self.asked));
+        self.tell(|span, path, recipe| match end {
+            CallEnd::NotGranted(reason) => {
+                let wait_ms = millis(took);
+                span.record("outcome", reason).record("wait_ms", wait_ms);
+                event!(span, "lock.not_granted", "lock not granted", path, recipe, reason, wait_ms);
+            }
+            // Its session's log has the event, which is a warning.
+            CallEnd::Lost(reason) => {
+                span.record("outcome", reason.label()).record("hold_ms", millis(took));
+            }
+            CallEnd::Released { by_call } => {
+                let (by, hold_ms) = (if by_call { "call" } else { "drop" }, millis(took));
+                span.record("outcome", "released").record("hold_ms", hold_ms);
+                event!(span, "lock.released", "lock released", path, recipe, by, hold_ms);
             }
         });
-        #[cfg(feature = "metrics")]
-        {
-            let lost = match end {
-                End::Lost(reason) => Some(lost(reason)),
-                End::Released { .. } => None,
-            };
-            contain_panic(|| metrics::over(&observed.subject, observed.recipe, lost, held));
+        match end {
+            CallEnd::NotGranted(_reason) => {
+                measure!(self, not_granted(_reason));
+            }
+            CallEnd::Lost(_reason) => {
+                measure!(self, over(Some(_reason.label()), took));
+            }
+            CallEnd::Released { .. } => {
+                measure!(self, over(None, took));
+            }
         }
-        self.count(&observed.subject, observed.recipe, (0, -1));
-        if let Some(traced) = observed.traced {
-            traced.end();
-        }
-    }
-
-    /// Tells how many calls wait, and how many hold a lock, after this change.
-    #[cfg_attr(
-        not(feature = "metrics"),
-        expect(clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "there are no gauges")
-    )]
-    fn count(&mut self, subject: &Subject, recipe: &'static str, change: (i64, i64)) {
-        #[cfg(feature = "metrics")]
-        contain_panic(|| self.gauges.change(subject, recipe, change));
-        #[cfg(not(feature = "metrics"))]
-        let _ = (subject, recipe, change);
-    }
-
-    /// Reports the number of calls and events that were not observed, because earlier ones were reported too
-    /// slowly.
-    pub(super) fn missed(missed: u64) {
-        contain_panic(|| {
-            event!(
-                name: MISSED, target: TARGET, Level::WARN, missed,
-                "calls were not observed: the tracing subscriber or the metrics recorder is too slow"
-            );
-        });
-        #[cfg(feature = "metrics")]
-        contain_panic(|| metrics::missed(missed));
-    }
-}
-
-/// Returns a reason as a label.
-const fn lost(reason: LostReason) -> &'static str {
-    match reason {
-        LostReason::SessionExpired => "session_expired",
-        LostReason::SessionReplaced => "session_replaced",
-        LostReason::NodeDeleted => "node_deleted",
-        LostReason::LeaseExpired => "lease_expired",
-        LostReason::LeaseOver => "lease_over",
-        LostReason::Closed => "closed",
-        LostReason::NotConverted => "not_converted",
-        LostReason::GivenUp => "given_up",
+        self.traced.into_iter().for_each(Traced::end);
     }
 }
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-use crate::error::{ServerFailure, ServerFailureKind};
+use crate::error::{FailedServer, ServerFailure};
 use crate::session::background;
 use crate::session::log;
 use crate::session::servers::{Address, Servers};
@@ -39,7 +39,7 @@ const NAME: &str = "zk-probe";
 pub(super) type Handshake =
     Arc<dyn Fn(&str, TcpStream, Instant) -> Result<Answer, Option<Cause>> + Send + Sync>;
 type Answer = (Vec<u8>, bool);
-type Cause = (ServerFailureKind, Option<String>);
+type Cause = (ServerFailure, Option<String>);
 
 /// How many threads ask.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -61,127 +61,106 @@ impl Drop for Counted {
     }
 }
 
+/// Has a thread do this, which may take longer than it is waited for. The receiver gets nothing if none can be started.
+fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+    let (sender, receiver) = oneshot::channel();
+    let Some(counted) = Counted::new() else { return receiver };
+    let working = move || {
+        let done = work();
+        drop(counted);
+        // The receiver is gone if the lookup of a name took too long.
+        let _ = sender.send(done);
+    };
+    // `spawn_blocking` would not do: a runtime waits for such threads when it shuts down, and panics if it can
+    // start no more.
+    if let Err(error) = background::run_blocking(NAME, working) {
+        log::debug!(%error, "no thread could be started to ask a server");
+    }
+    receiver
+}
+
 /// Asks the servers near the end of a connect timeout that begins now. Returns the problem of each.
 pub(super) async fn ask_before(
     timeout: Duration,
     servers: &Servers,
     handshake: Option<&Handshake>,
-) -> Vec<ServerFailure> {
+) -> Vec<FailedServer> {
     let window = (timeout / 2).clamp(MIN_WINDOW, MAX_WINDOW);
     tokio::time::sleep(timeout.saturating_sub(window)).await;
     let deadline = Instant::now() + window;
-    let (sender, mut answered) = mpsc::unbounded_channel();
-    for (index, address) in servers.addresses().iter().take(MAX_SERVERS).cloned().enumerate() {
-        let Some(counted) = Counted::new() else { break };
-        let sender = sender.clone();
-        let handshake = handshake.cloned();
-        let asking = move || {
-            let answer = ask(&address, handshake.as_ref(), deadline);
-            drop(counted);
-            // The receiver is gone if the lookup of the name took too long.
-            let _ = sender.send((index, answer));
-        };
-        // `spawn_blocking` would not do: a runtime waits for such threads when it shuts down, and panics if
-        // it can start no more.
-        if let Err(error) = background::run_blocking(NAME, asking) {
-            log::debug!(%error, "no thread could be started to ask a server");
-        }
-    }
-    drop(sender);
-    let mut answers: Vec<ServerFailure> = servers
-        .addresses()
-        .iter()
-        .take(MAX_SERVERS)
-        .map(|address| failure(address, ServerFailureKind::NoAnswer, None))
-        .collect();
-    let all = async {
-        while let Some((index, answer)) = answered.recv().await {
-            if let Some(known) = answers.get_mut(index) {
-                *known = answer;
-            }
-        }
+    let ask = |address: &Address| {
+        let (asked, handshake) = (address.clone(), handshake.cloned());
+        on_thread(move || ask(&asked, handshake.as_ref(), deadline))
     };
-    // A little longer than the threads take, which keep to the deadline themselves.
-    let _ = tokio::time::timeout(window + MIN_WINDOW, all).await;
-    answers
+    let asked: Vec<_> =
+        servers.addresses().iter().take(MAX_SERVERS).map(|address| (address, ask(address))).collect();
+    let mut failures = Vec::with_capacity(asked.len());
+    for (address, answer) in asked {
+        // A little longer than the threads take, which keep to the deadline themselves.
+        let answer = tokio::time::timeout_at((deadline + MIN_WINDOW).into(), answer).await;
+        let (kind, detail) = match answer {
+            Ok(Ok(cause)) => cause,
+            _ => (ServerFailure::NoAnswer, None),
+        };
+        failures.push(FailedServer { server: address.given.clone(), failure: kind, detail });
+    }
+    failures
 }
 
 /// Returns whether a server accepts connections, as far as that is known within `timeout`.
 pub(super) async fn accepts(address: &Address, timeout: Duration) -> bool {
-    let Some(counted) = Counted::new() else { return false };
-    let (sender, accepts) = oneshot::channel();
     let (address, deadline) = (address.clone(), Instant::now() + timeout);
-    let asking = move || {
-        let sockets = (&*address.host, address.port).to_socket_addrs().into_iter().flatten();
-        let accepted = sockets.take(MAX_ADDRESSES).any(|socket| {
-            left(deadline).is_some_and(|left| TcpStream::connect_timeout(&socket, left).is_ok())
-        });
-        drop(counted);
-        // The receiver is gone if the lookup of the name took too long.
-        let _ = sender.send(accepted);
-    };
-    if let Err(error) = background::run_blocking(NAME, asking) {
-        log::debug!(%error, "no thread could be started to ask a server");
-    }
+    let accepts = on_thread(move || connect(&address, deadline).is_ok());
     matches!(tokio::time::timeout(timeout, accepts).await, Ok(Ok(true)))
 }
 
-fn failure(address: &Address, kind: ServerFailureKind, detail: Option<String>) -> ServerFailure {
-    ServerFailure { server: address.given.clone(), kind, detail }
-}
-
-fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> ServerFailure {
-    let addresses = match (&*address.host, address.port).to_socket_addrs() {
-        Ok(addresses) => addresses,
-        Err(error) => return failure(address, ServerFailureKind::UnknownHost, Some(error.to_string())),
-    };
+/// Connects to the first address of a server that accepts a connection.
+fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStream), Cause> {
+    let addresses = (&*address.host, address.port).to_socket_addrs();
+    let addresses = addresses.map_err(|error| (ServerFailure::UnknownHost, Some(error.to_string())))?;
     let mut last = None;
     for socket in addresses.take(MAX_ADDRESSES) {
         let Some(left) = left(deadline) else { break };
         match TcpStream::connect_timeout(&socket, left) {
-            Ok(stream) => {
-                let (kind, detail) = match handshake.filter(|_| address.tls) {
-                    Some(handshake) => ask_by_tls(handshake, address, &socket, stream, deadline),
-                    None => ask_plainly(address, stream, deadline),
-                };
-                return failure(address, kind, detail);
-            }
+            Ok(stream) => return Ok((socket, stream)),
             Err(error) => last = Some(error),
         }
     }
-    match last {
+    Err(match last {
         Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            failure(address, ServerFailureKind::ConnectionRefused, None)
+            (ServerFailure::ConnectionRefused, None)
         }
         Some(error) if error.kind() != ErrorKind::TimedOut => {
-            failure(address, ServerFailureKind::Unreachable, Some(error.to_string()))
+            (ServerFailure::Unreachable, Some(error.to_string()))
         }
-        _ => failure(address, ServerFailureKind::NoAnswer, None),
+        _ => (ServerFailure::NoAnswer, None),
+    })
+}
+
+/// Asks a server, until a deadline, why it gives no session.
+fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> Cause {
+    let (socket, stream) = match connect(address, deadline) {
+        Ok(connected) => connected,
+        Err(cause) => return cause,
+    };
+    let Some(handshake) = handshake.filter(|_| address.tls) else {
+        return ask_plainly(address, stream, deadline);
+    };
+    match handshake(&address.host, stream, deadline) {
+        Ok((answer, _)) if answer.is_empty() => (ServerFailure::NoSession, None),
+        Ok((answer, ended)) => judge(&answer, ended, false),
+        Err(Some(cause)) => cause,
+        // It may not speak TLS, which it says if it is asked without.
+        Err(None) => match left(deadline).map(|left| TcpStream::connect_timeout(&socket, left)) {
+            Some(Ok(stream)) => ask_plainly(address, stream, deadline),
+            _ => (ServerFailure::NoAnswer, None),
+        },
     }
 }
 
 fn ask_plainly(address: &Address, stream: TcpStream, deadline: Instant) -> Cause {
     let (answer, ended) = exchange(stream, deadline);
     judge(&answer, ended, address.tls)
-}
-
-fn ask_by_tls(
-    handshake: &Handshake,
-    address: &Address,
-    socket: &SocketAddr,
-    stream: TcpStream,
-    deadline: Instant,
-) -> Cause {
-    match handshake(&address.host, stream, deadline) {
-        Ok((answer, _)) if answer.is_empty() => (ServerFailureKind::NoSession, None),
-        Ok((answer, ended)) => judge(&answer, ended, false),
-        Err(Some(cause)) => cause,
-        // It may not speak TLS, which it says if it is asked without.
-        Err(None) => match left(deadline).map(|left| TcpStream::connect_timeout(socket, left)) {
-            Some(Ok(stream)) => ask_plainly(address, stream, deadline),
-            _ => (ServerFailureKind::NoAnswer, None),
-        },
-    }
 }
 
 /// Returns how much time is left before a deadline.
@@ -225,27 +204,27 @@ fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
 }
 
 /// Returns the meaning of the answer to the request for a server. Pure.
-fn judge(answer: &[u8], ended: bool, tls: bool) -> (ServerFailureKind, Option<String>) {
+fn judge(answer: &[u8], ended: bool, tls: bool) -> Cause {
     // A TLS record: an alert or a handshake, of version 3.x.
     let speaks_tls = matches!(answer, [0x15 | 0x16, 3, ..]);
     let text = String::from_utf8_lossy(answer);
     let zookeeper = text.contains("ookeeper version:") || text.contains("Keeper version:");
     let kind = if speaks_tls {
-        if tls { ServerFailureKind::NoSession } else { ServerFailureKind::SpeaksTls }
+        if tls { ServerFailure::NoSession } else { ServerFailure::SpeaksTls }
     } else if text.contains("not currently serving requests") {
-        ServerFailureKind::NotServing
+        ServerFailure::NotServing
     } else if zookeeper || text.contains("not in the whitelist") {
-        if tls { ServerFailureKind::SpeaksNoTls } else { ServerFailureKind::NoSession }
+        if tls { ServerFailure::SpeaksNoTls } else { ServerFailure::NoSession }
     } else if !answer.is_empty() {
         let line: String = text.lines().next().unwrap_or_default().chars().take(40).collect();
         // Bytes that are not text would be unreadable, and could control a terminal.
         let readable = !line.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER);
-        return (ServerFailureKind::NotZooKeeper, Some(line).filter(|line| readable && !line.is_empty()));
+        return (ServerFailure::NotZooKeeper, Some(line).filter(|line| readable && !line.is_empty()));
     } else if ended {
         // A TLS server may close the connection when it reads something that is not TLS.
-        if tls { ServerFailureKind::NoSession } else { ServerFailureKind::ClosedAtOnce }
+        if tls { ServerFailure::NoSession } else { ServerFailure::ClosedAtOnce }
     } else {
-        ServerFailureKind::NoAnswer
+        ServerFailure::NoAnswer
     };
     (kind, None)
 }
@@ -256,7 +235,7 @@ mod tests {
 
     #[test]
     fn an_answer_says_what_a_server_is() {
-        use ServerFailureKind as Kind;
+        use ServerFailure as Kind;
         let version =
             b"Zookeeper version: 3.8.0-5a02a05, built on 2022-02-25\nLatency min/avg/max: 0/0.0/0\n";
         let clickhouse = b"ClickHouse Keeper version: v23.8\n";

@@ -5,17 +5,17 @@ use tokio::sync::watch;
 
 /// How many are running.
 #[derive(Debug, Default)]
-pub(super) struct RunningCount(watch::Sender<usize>);
+pub(crate) struct RunningCount(watch::Sender<usize>);
 
 impl RunningCount {
     /// Counts one until the result is dropped.
-    pub(super) fn begin(&self) -> Running {
+    pub(crate) fn begin(&self) -> Running {
         self.0.send_modify(|running| *running += 1);
         Running(self.0.clone())
     }
 
     /// Returns a receiver of the count.
-    pub(super) fn watch(&self) -> watch::Receiver<usize> {
+    pub(crate) fn watch(&self) -> watch::Receiver<usize> {
         self.0.subscribe()
     }
 }

@@ -18,10 +18,9 @@ use super::retry::RetryPolicy;
 #[cfg(feature = "sasl-digest-md5")]
 use super::sasl;
 use super::servers::Servers;
-use super::supervisor::{Shared, supervise};
+use super::supervisor::{Connected, Shared, supervise};
 #[cfg(feature = "tls")]
 use super::tls;
-use super::zk_session::Session;
 use crate::contender::Process;
 use crate::error::ConnectError;
 use crate::options::Acl;
@@ -56,7 +55,7 @@ pub(crate) struct Setup {
 }
 
 /// Long enough to outlast a hung leader with the servers' defaults: they notice it after 10 s, and 15 s
-/// without an answer cost no lock (docs/protocol.md#session-timeout). Within the servers' default limit of 40
+/// without an answer lose no lock (docs/protocol.md#session-timeout). Within the servers' default limit of 40
 /// s.
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -154,11 +153,7 @@ pub(crate) fn connect_lazy(setup: Setup, servers: &str) -> Result<Arc<Core>, Con
     start(setup, servers, None)
 }
 
-/// Receives whether the first try to connect has given a session.
-type Connected = oneshot::Sender<Result<(), ConnectError>>;
-
-/// Starts the thread of a new client. With `connected` the first try decides whether there is a client; without,
-/// the client is there at once, and tries for as long as it is.
+/// Starts the thread of a new client.
 fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Arc<Core>, ConnectError> {
     let unusable = |reason| ConnectError::InvalidConnectString { servers: servers.to_owned(), reason };
     let servers = Servers::parse(servers).map_err(unusable)?;
@@ -175,7 +170,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         return Err(ConnectError::NoCredentials { servers: servers.given().to_owned() });
     }
     let (servers, connector, handshake) = setup.connector(servers)?;
-    let mut dialer = Dialer::new(
+    let dialer = Dialer::new(
         servers,
         connector,
         handshake,
@@ -194,31 +189,8 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
     // The session has a separate thread, as in Java's client: a blocked executor must not lose the lock
     // (docs/protocol.md#session-thread).
     let run = async move {
-        let first = match connected {
-            None => None,
-            Some(connected) => {
-                let mut stop = supervised.stop.subscribe();
-                let dialled = tokio::select! {
-                    dialled = dialer.dial() => dialled,
-                    _ = stop.wait_for(|stop| *stop) => return,
-                };
-                match dialled {
-                    Ok(handle) => {
-                        // This comes before the caller is notified, since it may need the session at once.
-                        let session = Session::new(1, handle, margin);
-                        supervised.begin(&session);
-                        // If the caller has left, the core has been dropped, and the supervisor closes the
-                        // session.
-                        let _ = connected.send(Ok(()));
-                        Some(session)
-                    }
-                    // The caller may have left, and the error is for no one else.
-                    Err(error) => return drop(connected.send(Err(error))),
-                }
-            }
-        };
         background::spawn(cleanup_task::run(queue));
-        supervise(supervised, first, dialer, cleaned, margin).await;
+        supervise(supervised, connected, dialer, cleaned, margin).await;
     };
     let runtime = background::start(NAME, run).map_err(failed)?;
     Ok(Arc::new(Core {

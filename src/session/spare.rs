@@ -79,7 +79,7 @@ impl Spare {
                 beat(&Line { session, spare: Some(&handle) }).await;
                 log::debug!(
                     session = session.number(),
-                    server = server.given,
+                    server = &server.given,
                     "a heartbeat by a spare connection"
                 );
                 Tried::Done
@@ -87,7 +87,12 @@ impl Spare {
             Ok(Ok(_)) => Tried::Replaced,
             failed => {
                 let error = failed.ok().and_then(Result::err);
-                log::debug!(session = session.number(), server = server.given, ?error, "no spare connection");
+                log::debug!(
+                    session = session.number(),
+                    server = &server.given,
+                    ?error,
+                    "no spare connection"
+                );
                 // The client library does not say which it was.
                 let is_reached = probe::accepts(server, self.tries.pause).await;
                 if is_reached { Tried::NotTakenUp } else { Tried::NotConnected }
@@ -157,7 +162,7 @@ async fn round(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Trie
 fn is_due(session: &Session, from: Duration) -> bool {
     // The clock is read first: a renewal that comes between the two is not taken for an old one.
     let now = clock::now();
-    session.has_active_holds()
+    session.holds.any()
         && session.lease().state() != LeaseState::Expired
         && session.lease().last_renewal().is_some_and(|renewal| now.since(renewal) >= from)
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client as zk;
 
 use crate::error::{ConnectError, LostReason};
@@ -16,8 +16,11 @@ use crate::session::clock;
 use crate::session::connect::Dialer;
 use crate::session::earlier::Ending;
 use crate::session::heartbeat;
-use crate::session::journal;
+#[cfg(feature = "metrics")]
+use crate::session::journal::note_if_room;
 use crate::session::log;
+#[cfg(feature = "metrics")]
+use crate::session::metrics;
 use crate::session::spare;
 use crate::session::waker::contain_panic;
 use crate::session::zk_session::Session;
@@ -147,22 +150,24 @@ impl Shared {
         sessions.push(session);
     }
 
-    /// Publishes a new session to the client's calls.
-    pub(crate) fn begin(&self, session: &Arc<Session>) {
-        let (number, id) = (session.number(), session.session_id());
-        let timeout = session.timeout();
-        journal::session_began();
+    /// Begins a session, and publishes it to the client's calls.
+    fn begin(&self, number: u64, handle: zk::Client, margin: LeaseMargin) -> Arc<Session> {
+        let session = Session::new(number, handle, margin);
+        let (id, timeout) = (session.session_id(), session.timeout());
+        #[cfg(feature = "metrics")]
+        note_if_room(metrics::session_began);
         log::info!(
             name: "session.began",
             session = number,
-            session_id = format_args!("{id:#x}"),
+            session_id = format!("{id:#x}"),
             ?timeout,
             "session established"
         );
         self.know(id);
         // This comes first, so that a task that is notified that the client is connected finds its session.
-        self.phase.send_replace(Phase::Live(Arc::clone(session)));
+        self.phase.send_replace(Phase::Live(Arc::clone(&session)));
         self.tell_state(ConnectionState::Connected);
+        session
     }
 
     /// Publishes the state of the connection, if it has changed. Its receivers are polled by the caller's
@@ -202,36 +207,41 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Supervises a client from its first session until it is closed. `dialer` establishes the next sessions, and
-/// the first one where there is none yet.
-pub(crate) async fn supervise(
-    shared: Arc<Shared>,
-    first: Option<Arc<Session>>,
-    dialer: Dialer,
-    cleanup: Cleanup,
-    margin: LeaseMargin,
-) {
-    let _close = CloseOnDrop(Arc::clone(&shared));
-    run(shared, first, dialer, cleanup, margin).await;
-}
+/// Receives whether the first try to connect has given a session.
+pub(super) type Connected = oneshot::Sender<Result<(), ConnectError>>;
 
-async fn run(
+/// Supervises a client from its first session until it is closed. With `connected` the first try decides whether
+/// there is a client; without, the client is there at once, and tries for as long as it is.
+pub(super) async fn supervise(
     shared: Arc<Shared>,
-    first: Option<Arc<Session>>,
+    connected: Option<Connected>,
     mut dialer: Dialer,
     cleanup: Cleanup,
     margin: LeaseMargin,
 ) {
+    let _close = CloseOnDrop(Arc::clone(&shared));
     let mut stop = shared.stop.subscribe();
     let mut rounds = 0;
-    let mut session = match first {
-        Some(first) => first,
-        None => match next(&shared, &mut dialer, &mut rounds).await {
-            Ok(handle) => {
-                let first = Session::new(1, handle, margin);
-                shared.begin(&first);
-                first
+    let mut session = match connected {
+        Some(connected) => {
+            let dialled = tokio::select! {
+                dialled = dialer.dial() => dialled,
+                _ = stop.wait_for(|stop| *stop) => return,
+            };
+            match dialled {
+                Ok(handle) => {
+                    // This comes before the caller is notified, since it may need the session at once.
+                    let first = shared.begin(1, handle, margin);
+                    // If the caller has left, the core has been dropped, and the session is closed below.
+                    let _ = connected.send(Ok(()));
+                    first
+                }
+                // The caller may have left, and the error is for no one else.
+                Err(error) => return drop(connected.send(Err(error))),
             }
+        }
+        None => match next(&shared, &mut dialer, &mut rounds).await {
+            Ok(handle) => shared.begin(1, handle, margin),
             // None of its sessions had a node.
             Err(closed) => return shared.close(closed, true),
         },
@@ -253,7 +263,7 @@ async fn run(
             // is renewed.
             _ = &mut heartbeat => {
                 session.end(LostReason::LeaseExpired);
-                SessionEnd::Unattended
+                SessionEnd::Ended
             }
             // This also notices a stop that came before this session: `wait_for` looks at the value first.
             _ = stop.wait_for(|stop| *stop) => SessionEnd::Stopped,
@@ -269,7 +279,7 @@ async fn run(
                 settle_down(&cleanup, &session).await;
                 return shared.close(CloseReason::AuthFailed, false);
             }
-            SessionEnd::Ended | SessionEnd::Stalled | SessionEnd::Unattended => {}
+            SessionEnd::Ended | SessionEnd::Stalled => {}
         }
         shared.tell_state(ConnectionState::Lost);
         if let Some(ending) = ending {
@@ -297,17 +307,14 @@ async fn run(
             }
         };
         dialer.end_given_up();
-        session = Session::new(session.number() + 1, handle, margin);
-        shared.begin(&session);
+        session = shared.begin(session.number() + 1, handle, margin);
     }
 }
 
 /// Why the supervisor is done with a session.
 enum SessionEnd {
-    /// The session has ended.
+    /// The session has ended, or its heartbeat has panicked.
     Ended,
-    /// The heartbeat has panicked; the session may still be alive.
-    Unattended,
     /// The servers refused the credentials.
     AuthFailed,
     /// The server timeout cut each connection before a write was answered; the session may still be alive.
@@ -330,7 +337,7 @@ async fn watch_session(shared: &Shared, session: &Session, mut connections: Conn
             let id = session.session_id();
             log::warn!(
                 session = session.number(),
-                session_id = format_args!("{id:#x}"),
+                session_id = format!("{id:#x}"),
                 "connection after connection was given up before a write was answered: the next session waits longer for its servers"
             );
             session.end(LostReason::LeaseExpired);
@@ -429,7 +436,7 @@ async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, diale
 async fn settle_down(cleanup: &Cleanup, session: &Session) {
     let settled = async {
         // An error is impossible: the senders live in `session` and `cleanup`.
-        let _ = session.running().wait_for(|running| *running == 0).await;
+        let _ = session.running.watch().wait_for(|running| *running == 0).await;
         let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;
     };
     let _ = tokio::time::timeout(session.timeout(), settled).await;

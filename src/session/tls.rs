@@ -18,7 +18,7 @@ use rustls_pki_types::pem::{self, PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
 use zookeeper_client as zk;
 
-use crate::error::ServerFailureKind as Kind;
+use crate::error::ServerFailure as Kind;
 use crate::session::probe::{Handshake, MAX_ANSWER_BYTES, left};
 use crate::tls::{Certificates, PrivateKey, TlsOptions};
 

@@ -13,7 +13,7 @@ const MAX_UNKNOWN_CREATES: usize = 16_384;
 /// The creates of one session whose outcome is unknown: if a later list of the directory shows the node of
 /// one, it is deleted (docs/protocol.md#write-barrier).
 #[derive(Debug, Default)]
-pub(super) struct UnknownCreates(Mutex<Remembered>);
+pub(crate) struct UnknownCreates(Mutex<Remembered>);
 
 #[derive(Debug, Default)]
 struct Remembered {
@@ -29,7 +29,7 @@ impl UnknownCreates {
     }
 
     /// Remembers a create.
-    pub(super) fn remember(&self, directory: &LockPath, id: &str) {
+    pub(crate) fn remember(&self, directory: &LockPath, id: &str) {
         let directory = directory.server().to_owned();
         let mut creates = self.lock();
         if creates.order.len() == MAX_UNKNOWN_CREATES {
@@ -42,7 +42,7 @@ impl UnknownCreates {
     }
 
     /// Returns the children of a directory that come from such creates, and forgets these creates.
-    pub(super) fn take_late<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
+    pub(crate) fn take_late<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
         let mut creates = self.lock();
         let Some(unknown) = creates.by_directory.get(directory.server()) else { return Vec::new() };
         let late = |child: &&String| id(child).is_some_and(|id| unknown.contains(id));

@@ -5,33 +5,33 @@
 //! session is used in a later one: CURATOR-498 and CURATOR-604 show what happens otherwise
 //! (docs/protocol.md#one-session).
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
 
 use crate::error::{Cause, LostReason};
-use crate::path::LockPath;
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::{Lease, LeaseMargin, LeaseState};
-use crate::protocol::local_queue::Gone;
 use crate::protocol::moment::Moment;
 use crate::session::clock;
 use crate::session::directory_watches::DirectoryWatches;
-use crate::session::holds::{HeldLock, HeldNode, Holds, Updated};
-use crate::session::journal;
+use crate::session::holds::{HeldLock, Holds, Updated};
+#[cfg(feature = "metrics")]
+use crate::session::journal::note_if_room;
 use crate::session::lease::SessionLease;
 use crate::session::lease_timer::{self, Leased};
 use crate::session::log;
-use crate::session::nodes::{NodeOwner, Nodes, RefusedOrphan};
-use crate::session::running::{Running, RunningCount};
+#[cfg(feature = "metrics")]
+use crate::session::metrics;
+use crate::session::nodes::Nodes;
+use crate::session::running::RunningCount;
 use crate::session::unknown_creates::UnknownCreates;
-use crate::session::watches::{WatchLimit, WatchUse, Watching};
+use crate::session::watches::WatchLimit;
 use crate::session::window::Windows;
 
 /// One session, from its establishment to its end: then no lock is held or waited for in it any more, and no request
@@ -46,13 +46,13 @@ pub(crate) struct Session {
     /// The negotiated session timeout.
     timeout: Duration,
     lease: SessionLease,
-    holds: Holds,
-    nodes: Nodes,
-    unknown_creates: UnknownCreates,
-    running: RunningCount,
-    watches: Arc<WatchLimit>,
-    directory_watches: DirectoryWatches,
-    windows: Windows,
+    pub(crate) holds: Holds,
+    pub(crate) nodes: Nodes,
+    pub(crate) unknown_creates: UnknownCreates,
+    pub(crate) running: RunningCount,
+    pub(crate) watches: Arc<WatchLimit>,
+    pub(crate) directory_watches: DirectoryWatches,
+    pub(crate) windows: Windows,
     /// Whether the servers, as far as is known, know a read of several nodes.
     reads_together: AtomicBool,
     /// Wakes the heartbeat for a lost lock, which keeps its node, and for the end.
@@ -188,11 +188,36 @@ impl Session {
         }
     }
 
-    /// Ends the session and drops its handle, which closes it at the servers. Requests under way are abandoned. The
-    /// first reason counts.
+    /// Ends the session, which tells guards, waiters and requests, and drops its handle, which closes it at the servers.
+    /// Requests under way are abandoned. The first reason counts.
     pub(crate) fn end(&self, reason: LostReason) {
-        // The guards are notified before the drop of the last clone of the handle can close the session.
-        self.tell_end(reason);
+        if self.end_reason().is_none() {
+            // This comes first: a task that is notified of the end must find no guard that still reports
+            // `Held`.
+            for lock in self.holds.active() {
+                lock.on(HoldEvent::SessionEnding(reason));
+            }
+        }
+        let first = self.ended.send_if_modified(|ended| {
+            let first = ended.is_none();
+            if first {
+                *ended = Some(reason);
+            }
+            first
+        });
+        if first {
+            // A lock that is registered from now on sees the end itself.
+            for node in self.holds.all() {
+                node.lock.on(HoldEvent::SessionEnded(reason));
+            }
+            self.directory_watches.clear();
+            self.tell_news();
+            #[cfg(feature = "metrics")]
+            note_if_room(move || metrics::session_ended(reason.label()));
+            let (session, session_id) = (self.number, format!("{:#x}", self.session_id));
+            log::info!(name: "session.ended", session, session_id, %reason, "session over");
+        }
+        // Only now: the drop of the last clone of the handle can close the session.
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(handle);
     }
@@ -219,35 +244,6 @@ impl Session {
             self.end(LostReason::SessionReplaced);
         }
         owns
-    }
-
-    /// Tells guards, waiters and requests that the session ends.
-    fn tell_end(&self, reason: LostReason) {
-        if self.end_reason().is_none() {
-            // This comes first: a task that is notified of the end must find no guard that still reports
-            // `Held`.
-            for lock in self.holds.active() {
-                lock.on(HoldEvent::SessionEnding(reason));
-            }
-        }
-        let first = self.ended.send_if_modified(|ended| {
-            let first = ended.is_none();
-            if first {
-                *ended = Some(reason);
-            }
-            first
-        });
-        if first {
-            // A lock that is registered from now on sees the end itself.
-            for node in self.holds.all() {
-                node.lock.on(HoldEvent::SessionEnded(reason));
-            }
-            self.directory_watches.clear();
-            self.tell_news();
-            journal::session_ended(reason);
-            let (session, session_id) = (self.number, format_args!("{:#x}", self.session_id));
-            log::info!(name: "session.ended", session, session_id, %reason, "session over");
-        }
     }
 
     /// Returns the lease of the session.
@@ -329,11 +325,6 @@ impl Session {
         next
     }
 
-    /// Returns the limits on unanswered requests.
-    pub(crate) fn windows(&self) -> &Windows {
-        &self.windows
-    }
-
     /// Returns whether several nodes may be read by one request, which not all servers know.
     pub(crate) fn reads_together(&self) -> bool {
         self.reads_together.load(Ordering::Relaxed)
@@ -344,118 +335,10 @@ impl Session {
         self.reads_together.store(false, Ordering::Relaxed);
     }
 
-    /// Counts a watch on a node until the result is dropped. `None` if the session can watch no more.
-    pub(crate) fn watch(&self, path: &str, use_of: WatchUse) -> Option<Watching> {
-        self.watches.watch(path, use_of)
-    }
-
-    /// Returns the watches on directories.
-    pub(crate) fn directory_watches(&self) -> &DirectoryWatches {
-        &self.directory_watches
-    }
-
-    /// Returns whether there are locks that are held, or lost with a node that the session or a conversion has.
-    pub(crate) fn has_active_holds(&self) -> bool {
-        self.holds.any()
-    }
-
-    /// Returns the nodes of held locks.
-    pub(crate) fn held_nodes(&self) -> Vec<HeldNode> {
-        self.holds.nodes()
-    }
-
-    /// Returns a receiver of the number of nodes.
-    pub(crate) fn node_count(&self) -> watch::Receiver<usize> {
-        self.nodes.count()
-    }
-
     /// Returns whether there is anything to write in the session: heartbeats, while there are nodes, or
     /// creates.
     pub(crate) fn is_wanted(&self) -> bool {
-        *self.node_count().borrow() > 0 || *self.running.watch().borrow() > 0
-    }
-
-    /// Counts an attempt or a conversion until the result is dropped.
-    pub(crate) fn begin_work(&self) -> Running {
-        self.running.begin()
-    }
-
-    /// Returns a receiver of the number of attempts and conversions that may have requests under way.
-    pub(crate) fn running(&self) -> watch::Receiver<usize> {
-        self.running.watch()
-    }
-
-    /// Registers a node of this client, which belongs to `owner`.
-    pub(crate) fn adopt(&self, path: String, owner: Weak<dyn NodeOwner>) {
-        self.nodes.adopt(path, owner);
-    }
-
-    /// Records that a node of this client, if it exists, is to be deleted.
-    pub(crate) fn leave(&self, path: String) {
-        self.nodes.leave(path);
-    }
-
-    /// Returns whether a node of this client is to be deleted, and so is no live contender.
-    pub(crate) fn is_leaving(&self, path: &str) -> bool {
-        self.nodes.is_leaving(path)
-    }
-
-    /// Returns those of the children of a directory that are nodes of this client to be deleted.
-    pub(crate) fn leaving_of<'a>(&self, directory: &LockPath, children: &'a [String]) -> HashSet<&'a str> {
-        self.nodes.leaving_of(directory, children)
-    }
-
-    /// Records that the servers refuse to delete a node of this client, if it exists.
-    pub(crate) fn refused(&self, directory: &LockPath, name: &str) {
-        self.nodes.refused(directory, name);
-    }
-
-    /// Returns the nodes that the servers refused to delete: all of them, or those of one directory.
-    pub(crate) fn refused_orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
-        self.nodes.refused_orphans(directory)
-    }
-
-    /// Returns a receiver that changes when a deletion is refused.
-    pub(crate) fn refusals(&self) -> watch::Receiver<u64> {
-        self.nodes.refusals()
-    }
-
-    /// Waits until a node of this client that is to be deleted is gone, or its deletion is refused.
-    pub(crate) async fn until_gone(&self, path: &str) {
-        self.nodes.until_gone(path).await;
-    }
-
-    /// Records that the deletion of a node of this client was sent.
-    pub(crate) fn deletion_sent(&self, path: &str) {
-        self.nodes.deletion_sent(path);
-    }
-
-    /// Records that a node of this client is gone; another process may have deleted it.
-    pub(crate) fn disown(&self, path: &str) {
-        self.disown_as(path, Gone::Unclear);
-    }
-
-    /// Records that a node of this client is gone, and how.
-    pub(crate) fn disown_as(&self, path: &str, how: Gone<'_>) {
-        self.nodes.gone(path, how);
-    }
-
-    /// Returns the node to which a lock held by the node at `path` can be handed over in memory. `None` if
-    /// there is none.
-    pub(crate) fn heir(&self, path: &str) -> Option<Arc<str>> {
-        self.nodes.heir(path)
-    }
-
-    /// Remembers a create whose outcome could not be found out: if a later list of its directory shows the
-    /// node, it is deleted.
-    pub(crate) fn remember_unknown_create(&self, directory: &LockPath, id: &str) {
-        self.unknown_creates.remember(directory, id);
-    }
-
-    /// Returns the children of a directory that come from remembered creates, and forgets those: the caller
-    /// has the nodes deleted.
-    pub(crate) fn find_late_creates<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
-        self.unknown_creates.take_late(directory, children)
+        *self.nodes.count().borrow() > 0 || *self.running.watch().borrow() > 0
     }
 }
 
@@ -468,7 +351,7 @@ impl Leased for Session {
     fn is_watched(&self) -> bool {
         // The end of the session has notified its locks, and a lock that is registered later notices it by
         // itself. The guards may be kept for long after that.
-        self.has_active_holds() && self.end_reason().is_none()
+        self.holds.any() && self.end_reason().is_none()
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use tokio::io::{self, AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::counters::{LogKind, Op};
+use crate::counters::{LogKind, Op, Reason};
 use crate::fault::{Asked, Cell, Hit, Loss};
 use crate::listener::{Listener, Stream};
 use crate::server::{Direction, Shared};
 use crate::signal::{Signal, lock};
 use crate::state::{Ask, State};
-use crate::wire::AuthId;
-use crate::wire::jute::Reader;
+use crate::wire::jute::{Frame, Reader};
 use crate::wire::request::{Connect, Request};
+use crate::wire::{AuthId, opcode};
 use crate::words;
 
 /// How a socket is closed.
@@ -43,8 +43,11 @@ pub(crate) enum End {
 
 /// The bytes of queued replies above which no further request is processed.
 const SOFT_OUT: usize = 4 << 20;
-/// The bytes of queued replies and events above which the connection of a client that does not read is reset.
+/// The bytes of queued replies and events above which the connection of a client that does not read is reset,
+/// with what is shared with the tree.
 pub(crate) const HARD_OUT: usize = 64 << 20;
+/// The bytes that are written at once.
+const BATCH: usize = 64 * 1024;
 /// The bytes and the number of requests that may wait behind one that is held.
 const MAX_IN: u32 = 16 << 20;
 const MAX_QUEUED: usize = 4096;
@@ -53,7 +56,7 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 enum Out {
-    Frame(Vec<u8>, Option<Replied>),
+    Frame(Frame, Option<Replied>),
     /// Keeps all that follows until the gate is released.
     Held(Arc<Cell>),
     /// Keeps all that follows until then.
@@ -76,8 +79,18 @@ pub(crate) struct Replied {
 #[derive(Debug, Default)]
 struct Outbound {
     queue: VecDeque<Out>,
+    /// With what is shared with the tree.
     bytes: usize,
+    /// What the connection alone keeps, which all connections together count.
+    own: usize,
     closed: bool,
+}
+
+/// The memory that a frame takes in a queue beside its bytes, about.
+const ENTRY: usize = 160;
+
+fn cost(frame: &Frame) -> usize {
+    frame.own_len() + ENTRY
 }
 
 /// The part of a connection that the rest of the server uses.
@@ -90,8 +103,12 @@ pub(crate) struct Conn {
     /// When it was accepted, in milliseconds since the Unix epoch.
     pub(crate) since_ms: i64,
     session: AtomicI64,
+    /// What its client was granted.
+    timeout_ms: AtomicU64,
     ids: Mutex<Vec<AuthId>>,
     out: Mutex<Outbound>,
+    /// What waits to be sent on all connections, in bytes.
+    all: Arc<AtomicUsize>,
     moved: Signal,
     end: watch::Sender<Option<End>>,
     /// A fault has struck: whatever arrives now is discarded.
@@ -102,19 +119,28 @@ pub(crate) struct Conn {
     greeted: AtomicBool,
     received: AtomicU64,
     sent: AtomicU64,
-    last: Mutex<(i32, i32)>,
+    /// The opcode and the xid of the last request, and the zxid of the last reply.
+    last: Mutex<Option<(i32, i32, i64)>>,
 }
 
 impl Conn {
-    pub(crate) fn new(id: u64, peer: SocketAddr, member: usize, since_ms: i64) -> Self {
+    pub(crate) fn new(
+        id: u64,
+        peer: SocketAddr,
+        member: usize,
+        since_ms: i64,
+        all: Arc<AtomicUsize>,
+    ) -> Self {
         Self {
             id,
             peer,
             member,
             since_ms,
             session: AtomicI64::new(0),
+            timeout_ms: AtomicU64::new(0),
             ids: Mutex::new(vec![AuthId::new("ip", peer.ip().to_string())]),
             out: Mutex::default(),
+            all,
             moved: Signal::new(),
             end: watch::Sender::new(None),
             deaf: AtomicBool::new(false),
@@ -122,7 +148,7 @@ impl Conn {
             greeted: AtomicBool::new(false),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
-            last: Mutex::new((0, 0)),
+            last: Mutex::new(None),
         }
     }
 
@@ -134,6 +160,14 @@ impl Conn {
 
     pub(crate) fn set_session(&self, id: i64) {
         self.session.store(id, Ordering::Release);
+    }
+
+    pub(crate) fn timeout_ms(&self) -> u64 {
+        self.timeout_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_timeout(&self, ms: u64) {
+        self.timeout_ms.store(ms, Ordering::Relaxed);
     }
 
     pub(crate) fn ids(&self) -> Vec<AuthId> {
@@ -152,27 +186,42 @@ impl Conn {
         self.greeted.load(Ordering::Acquire)
     }
 
-    /// Returns the number of frames received, sent and queued, and the last request's opcode and xid.
-    pub(crate) fn traffic(&self) -> (u64, u64, usize, i32, i32) {
-        let (opcode, xid) = *lock(&self.last);
+    /// Returns the number of frames received, sent and queued.
+    pub(crate) fn traffic(&self) -> (u64, u64, usize) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (count(&self.received), count(&self.sent), lock(&self.out).queue.len(), opcode, xid)
+        (count(&self.received), count(&self.sent), lock(&self.out).queue.len())
     }
 
-    /// Queues a frame, unless the connection is closed.
-    pub(crate) fn push(&self, frame: Vec<u8>, replied: Option<Replied>) {
+    /// Returns the number of frames received and sent, and counts from 0 again.
+    pub(crate) fn take_traffic(&self) -> (u64, u64) {
+        *lock(&self.last) = None;
+        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+        (take(&self.received), take(&self.sent))
+    }
+
+    /// Returns the opcode and the xid of the last request, and the zxid at its reply.
+    pub(crate) fn last(&self) -> Option<(i32, i32, i64)> {
+        *lock(&self.last)
+    }
+
+    /// Queues a frame, unless the connection is closed. [`State::send`] sees to it that a client reads.
+    pub(crate) fn push(&self, frame: Frame, replied: Option<Replied>) {
         let mut out = lock(&self.out);
         if out.closed {
             return;
         }
         out.bytes += frame.len();
+        out.own += cost(&frame);
+        self.all.fetch_add(cost(&frame), Ordering::Relaxed);
         out.queue.push_back(Out::Frame(frame, replied));
-        let bytes = out.bytes;
         drop(out);
         self.moved.raise();
-        if bytes > HARD_OUT {
-            self.kill(End::Reset);
-        }
+    }
+
+    /// Returns the bytes that wait to be sent, and those of them that only this connection keeps.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let out = lock(&self.out);
+        (out.bytes, out.own)
     }
 
     fn queue(&self, item: Out) {
@@ -193,15 +242,27 @@ impl Conn {
 
     /// Drops what is queued, and queues nothing any more.
     pub(crate) fn close(&self) {
-        *lock(&self.out) = Outbound { closed: true, ..Outbound::default() };
+        let mut out = lock(&self.out);
+        self.uncount(&mut out);
+        *out = Outbound { closed: true, ..Outbound::default() };
+        drop(out);
         self.moved.raise();
     }
 
     /// Accepts no more frames in either direction, and closes the socket once what is queued has been sent.
     pub(crate) fn expire(&self) {
         self.deaf.store(true, Ordering::Release);
-        lock(&self.out).closed = true;
+        let mut out = lock(&self.out);
+        self.uncount(&mut out);
+        out.closed = true;
+        drop(out);
         self.kill(End::Expired);
+    }
+
+    /// Takes what waits here from what waits on all connections: it gets no more, and goes with the
+    /// connection.
+    fn uncount(&self, out: &mut Outbound) {
+        self.all.fetch_sub(std::mem::take(&mut out.own), Ordering::Relaxed);
     }
 
     fn lose(&self, loss: Loss) {
@@ -266,7 +327,7 @@ impl Conn {
         item
     }
 
-    fn next_frame(&self) -> Option<(Vec<u8>, Option<Replied>)> {
+    fn next_frame(&self) -> Option<(Frame, Option<Replied>)> {
         let mut out = lock(&self.out);
         if !matches!(out.queue.front(), Some(Out::Frame(..))) {
             return None;
@@ -280,11 +341,22 @@ impl Conn {
         }
     }
 
-    fn written(&self, bytes: usize) {
+    fn written(&self, frames: &[Frame]) {
         let mut out = lock(&self.out);
-        out.bytes = out.bytes.saturating_sub(bytes);
+        out.bytes = out.bytes.saturating_sub(frames.iter().map(Frame::len).sum());
+        // If it is closed by now, they are not counted any more.
+        let own = out.own.min(frames.iter().map(cost).sum());
+        out.own -= own;
+        self.all.fetch_sub(own, Ordering::Relaxed);
         drop(out);
         self.moved.raise();
+    }
+}
+
+/// The server may end the task of a connection at any moment.
+impl Drop for Conn {
+    fn drop(&mut self) {
+        self.uncount(&mut lock(&self.out));
     }
 }
 
@@ -325,7 +397,6 @@ pub(crate) async fn serve<L: Listener>(stream: L::Stream, conn: Arc<Conn>, share
 }
 
 async fn write_all<S: Stream>(write: &mut WriteHalf<S>, conn: &Conn, shared: &Shared) -> End {
-    let mut batch = Vec::new();
     loop {
         let item = conn.next_out().await;
         shared.until_flows(conn, Direction::ToClient).await;
@@ -335,41 +406,72 @@ async fn write_all<S: Stream>(write: &mut WriteHalf<S>, conn: &Conn, shared: &Sh
             Out::End(end) => return end,
             Out::Silence => std::future::pending().await,
             Out::Frame(frame, replied) => {
-                batch.clear();
-                batch.extend_from_slice(&frame);
+                let mut frames = vec![frame];
                 let mut logged: Vec<Replied> = replied.into_iter().collect();
-                while batch.len() < 64 * 1024 {
+                let mut bytes = frames.iter().map(Frame::len).sum::<usize>();
+                while bytes < BATCH {
                     let Some((frame, replied)) = conn.next_frame() else {
                         break;
                     };
-                    batch.extend_from_slice(&frame);
+                    bytes += frame.len();
+                    frames.push(frame);
                     logged.extend(replied);
                 }
-                if !logged.is_empty() {
-                    shared.change(|state| {
-                        for r in logged {
-                            state.record(
-                                LogKind::Replied,
-                                r.request,
-                                r.session,
-                                r.op,
-                                r.opcode,
-                                &r.path,
-                                r.error,
-                            );
-                        }
-                    });
-                }
-                if write.write_all(&batch).await.is_err() {
+                log_replies(shared, logged);
+                if write_frames(write, &frames).await.is_err() {
                     return End::Gone;
                 }
-                conn.written(batch.len());
+                conn.written(&frames);
             }
         }
     }
 }
 
-type ToProcessor = mpsc::Sender<(Inbound, OwnedSemaphorePermit)>;
+fn log_replies(shared: &Shared, logged: Vec<Replied>) {
+    if logged.is_empty() {
+        return;
+    }
+    shared.change(|state| {
+        for r in logged {
+            state.record(LogKind::Replied, r.request, r.session, r.op, r.opcode, &r.path, r.error);
+        }
+    });
+}
+
+/// Writes frames in as few calls as their small pieces allow. Large pieces are not copied.
+async fn write_frames<S: Stream>(write: &mut WriteHalf<S>, frames: &[Frame]) -> io::Result<()> {
+    let mut batch = Vec::new();
+    for piece in frames.iter().flat_map(Frame::pieces) {
+        if piece.len() >= BATCH {
+            write.write_all(&std::mem::take(&mut batch)).await?;
+            write.write_all(piece).await?;
+            continue;
+        }
+        batch.extend_from_slice(piece);
+        if batch.len() >= BATCH {
+            write.write_all(&batch).await?;
+            batch.clear();
+        }
+    }
+    write.write_all(&batch).await
+}
+
+/// What a request that waits counts for: its connection's share, and if there was room for that, what all
+/// connections have.
+type Permits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+type ToProcessor = mpsc::Sender<(Inbound, Permits)>;
+
+/// Takes the room of a request. If all connections together have none left, the request waits until it is the
+/// only one of its connection: so each gets on, whatever the others hold.
+async fn room_for(len: usize, own: &Arc<Semaphore>, all: &Arc<Semaphore>) -> Option<Permits> {
+    let permits = u32::try_from(len).unwrap_or(u32::MAX).min(MAX_IN);
+    let of_all = Arc::clone(all).try_acquire_many_owned(permits).ok();
+    let wanted = if of_all.is_some() { permits } else { MAX_IN };
+    let mut taken = Arc::clone(own).acquire_many_owned(wanted).await.ok()?;
+    // What is more than the request needs was only waited for.
+    let room = taken.split(permits as usize)?;
+    Some((room, of_all))
+}
 
 async fn read_all<S: Stream>(
     read: &mut ReadHalf<S>,
@@ -389,15 +491,20 @@ async fn read_all<S: Stream>(
                 break;
             };
             if !connected {
-                if let Some(text) = words::answer(shared, *head) {
-                    conn.push(text.into_bytes(), None);
+                if words::takes_a_number(*head) && pending.len() < 12 {
+                    break;
+                }
+                if let Some(text) = words::answer(shared, pending) {
+                    conn.received.fetch_add(1, Ordering::Relaxed);
+                    conn.push(text.into(), None);
                     conn.lose(Loss::Close);
                     return std::future::pending().await;
                 }
             }
-            let Some(len) = usize::try_from(i32::from_be_bytes(*head)).ok().filter(|len| *len <= max_frame)
-            else {
-                return End::Fin;
+            let len = match usize::try_from(i32::from_be_bytes(*head)) {
+                Ok(len) if len <= max_frame => len,
+                Ok(_) => return refuse(shared, conn, Reason::Oversized),
+                Err(_) => return refuse(shared, conn, Reason::Malformed),
             };
             if pending.len() < 4 + len {
                 break;
@@ -405,7 +512,7 @@ async fn read_all<S: Stream>(
             if !connected {
                 // The session may be stalled, so it must be known before the frame counts as arrived.
                 let Ok(connect) = Connect::decode(&pending[4..4 + len]) else {
-                    return End::Fin;
+                    return refuse(shared, conn, Reason::Malformed);
                 };
                 conn.set_session(connect.session);
             }
@@ -417,15 +524,14 @@ async fn read_all<S: Stream>(
                 break;
             }
             let Some(inbound) = arrive(conn, shared, &input.pending()[4..4 + len], connected) else {
-                return End::Fin;
+                return refuse(shared, conn, Reason::Malformed);
             };
             connected = true;
             input.start += 4 + len;
-            let permits = u32::try_from(len).unwrap_or(u32::MAX).min(MAX_IN);
-            let Ok(permit) = Arc::clone(&budget).acquire_many_owned(permits).await else {
+            let Some(permits) = room_for(len, &budget, &shared.inbound).await else {
                 return End::Gone;
             };
-            dead |= to_processor.send((inbound, permit)).await.is_err();
+            dead |= to_processor.send((inbound, permits)).await.is_err();
             if let Some(end) = greeted(read, &mut input, conn, &to_processor, max_frame).await {
                 return end;
             }
@@ -443,6 +549,12 @@ async fn read_all<S: Stream>(
             return end;
         }
     }
+}
+
+/// Logs why a connection is closed.
+fn refuse(shared: &Shared, conn: &Conn, reason: Reason) -> End {
+    shared.change(|state| state.record_closed(conn, reason));
+    End::Fin
 }
 
 /// Waits while bytes to the server are stalled, and reads on, to notice if the client closes the connection.
@@ -531,13 +643,12 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
     }
     let mut reader = Reader::new(frame);
     let (xid, opcode) = (reader.i32().ok()?, reader.i32().ok()?);
-    let body = Request::decode(opcode, &mut reader);
+    let body = Request::decode(opcode, &mut reader, shared.since_3_9);
     let op = Op::of(opcode);
-    if op == Op::Auth && body.is_err() {
+    if matches!(opcode, opcode::AUTH | opcode::SASL) && body.is_err() {
         // ZooKeeper decodes these at once, and closes the connection.
         return None;
     }
-    *lock(&conn.last) = (opcode, xid);
     let (number, known) = shared.change(|state| {
         let (number, session) = (state.next_request(), conn.session());
         let heard_at = state.heard_at();
@@ -557,12 +668,8 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
     Some(Inbound::Ask(Ask { number, xid, opcode, op, body }))
 }
 
-async fn process_all(
-    mut from_reader: mpsc::Receiver<(Inbound, OwnedSemaphorePermit)>,
-    conn: &Arc<Conn>,
-    shared: &Shared,
-) {
-    while let Some((inbound, _permit)) = from_reader.recv().await {
+async fn process_all(mut from_reader: mpsc::Receiver<(Inbound, Permits)>, conn: &Arc<Conn>, shared: &Shared) {
+    while let Some((inbound, _permits)) = from_reader.recv().await {
         conn.room().await;
         let verdict = shared.with(|state| state.plan.judge_request(&asked(conn, &inbound)));
         for cell in &verdict.hold {
@@ -701,6 +808,11 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
             discard(state, conn, inbound);
             return (Next::Stop, Vec::new(), String::new());
         }
+        if !state.connections.contains_key(&conn.id) && ask.body.as_ref().is_ok_and(Request::is_read) {
+            // No client would get the reply.
+            discard(state, conn, inbound);
+            return (Next::GoOn, Vec::new(), String::new());
+        }
         let session = conn.session();
         if state.is_cut(conn) && !state.answers_alone(conn, ask) {
             return (Next::Stuck, Vec::new(), String::new());
@@ -712,7 +824,8 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
         } else {
             state.submit(conn, ask, fail)
         };
-        let Ask { number, op, opcode, .. } = *ask;
+        let Ask { number, xid, op, opcode, .. } = *ask;
+        *lock(&conn.last) = Some((opcode, xid, state.zxid));
         state.record(LogKind::Applied, number, session, op, opcode, &answer.path, answer.error);
         let mut cells: Vec<Arc<Cell>> = verdict.fail.into_iter().map(|(_, cell)| cell).collect();
         if let Some((delay, cell)) = verdict.delay {
@@ -729,8 +842,10 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
             return (Next::Stop, cells, answer.path);
         }
         let (path, error) = (answer.path.clone(), answer.error);
-        let replied = Replied { request: number, session, op, opcode, path, error };
-        conn.push(answer.frame, Some(replied));
+        if let Some(frame) = answer.frame {
+            let replied = Replied { request: number, session, op, opcode, path, error };
+            state.send(conn, frame, Some(replied));
+        }
         if answer.close {
             conn.queue(Out::End(End::Fin));
         }

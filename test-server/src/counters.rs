@@ -217,10 +217,47 @@ pub enum LogKind {
     Applied,
     /// Its reply is being written to the socket.
     Replied,
-    /// It was not applied and will not be: a fault lost it, or its session has reconnected.
+    /// It was not applied and will not be: a fault lost it, its session has reconnected, or it is a read and
+    /// its connection is gone.
     Discarded,
     /// A watch event was queued for the session's connection. There is no request.
     Notified,
+    /// The server has closed the session's connection of its own accord. There is no request.
+    Closed(Reason),
+}
+
+/// The reason for which the server has closed a connection of its own accord.
+///
+/// ```
+/// use std::io::Write as _;
+/// use std::time::Duration;
+/// use zookeeper_test_server::{LogKind, Reason, Server};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let server = Server::start()?;
+/// let mut connection = std::net::TcpStream::connect(server.addr())?;
+/// connection.write_all(&i32::MAX.to_be_bytes())?;
+/// let closed = |kind| kind == LogKind::Closed(Reason::Oversized);
+/// let logged = server.wait_until_blocking(
+///     |view| view.log().any(|entry| closed(entry.kind)),
+///     Duration::from_secs(5),
+/// );
+/// assert!(logged);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// What it has sent does not follow the protocol, or the version does not know it and does not say so.
+    Malformed,
+    /// It has sent a frame that is longer than [`Builder::max_frame`](crate::Builder::max_frame).
+    Oversized,
+    /// Its session has come back on another connection.
+    Moved,
+    /// It does not read: more waits for it than the server keeps for one connection, or it is the one for
+    /// which most waits when all have reached [`Builder::max_queued`](crate::Builder::max_queued).
+    Slow,
 }
 
 /// An entry of the server's log, which [`Server::log`](crate::Server::log) returns.
@@ -246,7 +283,7 @@ pub enum LogKind {
 pub struct LogEntry {
     /// The number of the entry: one more than the previous entry's.
     pub n: u64,
-    /// The number of the request, the same in all its entries; 0 for a notification.
+    /// The number of the request, the same in all its entries; 0 if there is none.
     pub request: u64,
     /// The session.
     pub session: i64,
@@ -268,10 +305,13 @@ pub struct LogEntry {
 }
 
 const LOG_LEN: usize = 100_000;
+/// The bytes of all paths that are kept.
+const LOG_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     next: u64,
+    bytes: usize,
     entries: VecDeque<LogEntry>,
 }
 
@@ -279,10 +319,12 @@ impl Log {
     pub(crate) fn push(&mut self, mut entry: LogEntry) {
         entry.n = self.next;
         self.next += 1;
-        if self.entries.len() == LOG_LEN {
-            self.entries.pop_front();
-        }
+        self.bytes += entry.path.len();
         self.entries.push_back(entry);
+        while self.entries.len() > LOG_LEN || self.bytes > LOG_BYTES {
+            let oldest = self.entries.pop_front();
+            self.bytes -= oldest.map_or(0, |oldest| oldest.path.len());
+        }
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &LogEntry> {

@@ -69,7 +69,7 @@ mod watch;
 mod wire;
 mod words;
 
-pub use counters::{Counters, LogEntry, LogKind, Op};
+pub use counters::{Counters, LogEntry, LogKind, Op, Reason};
 pub use error::ServerError;
 pub use fault::{Fault, Gate, Hit, Loss, Match};
 pub use listener::Listener;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::net::{SocketAddr, TcpListener as StdListener};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -95,7 +95,7 @@ pub trait Listener: Send + 'static {
 /// How many connections may wait to be accepted: as many as the standard library allows.
 const BACKLOG: u32 = 128;
 
-/// TCP on a port of 127.0.0.1.
+/// TCP on a port.
 #[derive(Debug)]
 pub(crate) struct Tcp {
     addr: SocketAddr,
@@ -107,22 +107,22 @@ pub(crate) struct Tcp {
 }
 
 impl Tcp {
-    /// Listens on a port, in the current runtime.
-    pub(crate) fn bind(port: u16) -> io::Result<Self> {
-        let listener = listen(port)?;
+    /// Listens on an address, in the current runtime.
+    pub(crate) fn bind(addr: SocketAddr) -> io::Result<Self> {
+        let listener = listen(addr)?;
         Ok(Self { addr: listener.local_addr()?, listener: Some(listener), kept: None })
     }
 }
 
-fn listen(port: u16) -> io::Result<TcpListener> {
-    let listener = StdListener::bind((Ipv4Addr::LOCALHOST, port))?;
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let listener = StdListener::bind(addr)?;
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)
 }
 
 /// Takes a port on which nothing listens any more; its connections may linger.
 fn keep(addr: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = TcpSocket::new_v4()?;
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
     socket.bind(addr)?;
     Ok(socket)
@@ -153,7 +153,7 @@ impl Listener for Tcp {
     fn restart(&mut self) -> io::Result<()> {
         self.listener = Some(match self.kept.take() {
             Some(socket) => socket.listen(BACKLOG)?,
-            None => listen(self.addr.port())?,
+            None => listen(self.addr)?,
         });
         Ok(())
     }

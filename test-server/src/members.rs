@@ -191,9 +191,9 @@ impl State {
 
     /// Whether a member that lags replies to a request only after it has caught up.
     pub(crate) fn waits(ask: &Ask) -> bool {
-        matches!(
-            &ask.body,
-            Ok(Request::Write(_) | Request::Multi(_) | Request::Sync { .. } | Request::CloseSession) | Err(_)
-        )
+        match &ask.body {
+            Ok(Request::Sync { .. }) | Err(_) => true,
+            Ok(request) => !request.is_read(),
+        }
     }
 }

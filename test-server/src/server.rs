@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, mpsc as std_mpsc};
 use std::task::Poll;
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -26,7 +26,7 @@ use crate::state::{Config, Isolation, State, Version};
 use crate::txn::{Effect, Who};
 use crate::view::{NodeInfo, SessionInfo, View};
 use crate::wire::request::{Create, Write};
-use crate::wire::{Acl, AuthId, opcode};
+use crate::wire::{AskedAcl, opcode};
 
 /// A direction in which bytes flow, for [`Server::stall`].
 ///
@@ -126,6 +126,10 @@ pub(crate) struct Shared {
     stalls_changed: Signal,
     any_stall: AtomicBool,
     max_frame: usize,
+    /// Whether it behaves like 3.9.
+    pub(crate) since_3_9: bool,
+    /// The bytes that may wait to be processed on all connections.
+    pub(crate) inbound: Arc<Semaphore>,
     pub(crate) port: AtomicU16,
 }
 
@@ -232,9 +236,12 @@ pub struct Builder {
     version: Version,
     max_frame: usize,
     port: u16,
+    bind: IpAddr,
     clock_rate: f64,
     touch_interval: Duration,
     members: usize,
+    super_digest: Option<String>,
+    max_queued: usize,
 }
 
 impl Default for Builder {
@@ -247,9 +254,12 @@ impl Default for Builder {
             version: Version::default(),
             max_frame: 0xf_ffff,
             port: 0,
+            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             clock_rate: 1.0,
             touch_interval: Duration::ZERO,
             members: 1,
+            super_digest: None,
+            max_queued: 128 << 20,
         }
     }
 }
@@ -292,9 +302,26 @@ impl Builder {
         self
     }
 
-    /// Sets the port on 127.0.0.1; 0, the default, is a free one.
+    /// Sets how many bytes may wait for all clients together: 128 MiB by default.
+    ///
+    /// When more than that waits to be sent, the connection for which most waits is reset, and the log
+    /// [says so](crate::Reason::Slow). Data that the tree still has does not count. When as much waits to be
+    /// processed, each connection may have only one further request waiting. What the nodes take is not
+    /// bounded.
+    pub fn max_queued(mut self, bytes: usize) -> Self {
+        self.max_queued = bytes;
+        self
+    }
+
+    /// Sets the port; 0, the default, is a free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
+        self
+    }
+
+    /// Sets the address to listen on; 127.0.0.1 by default, which only this machine reaches.
+    pub fn bind(mut self, addr: IpAddr) -> Self {
+        self.bind = addr;
         self
     }
 
@@ -321,6 +348,27 @@ impl Builder {
         self
     }
 
+    /// Sets ZooKeeper's `DigestAuthenticationProvider.superDigest`, `super:` and the hash of `super:` and the
+    /// password: a client with this password may do everything. There is none by default.
+    ///
+    /// ```
+    /// use zookeeper_client::Client;
+    /// use zookeeper_test_server::Server;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::builder().super_digest("super:xQJmxLMiHGwaqBvst5y6rkB6HQs=").start()?;
+    /// let auth = Client::connector().with_auth("digest", b"super:admin");
+    /// let client = auth.connect(&server.connect_string()).await?;
+    /// assert!(client.list_auth_users().await?.iter().any(|user| user.scheme() == "super"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
+        self.super_digest = Some(digest.into());
+        self
+    }
+
     /// Starts the server on a thread of its own. It accepts connections when this returns.
     ///
     /// # Errors
@@ -333,9 +381,9 @@ impl Builder {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (mut server, main) = {
             let _entered = runtime.enter();
-            let mut listeners = vec![Tcp::bind(self.port)?];
+            let mut listeners = vec![Tcp::bind((self.bind, self.port).into())?];
             for _ in 1..self.members {
-                listeners.push(Tcp::bind(0)?);
+                listeners.push(Tcp::bind((self.bind, 0).into())?);
             }
             self.parts(listeners, runtime.handle().clone())?
         };
@@ -388,11 +436,15 @@ impl Builder {
             clock_rate: self.clock_rate,
             touch_interval: self.touch_interval,
             members: listeners.len(),
+            super_digest: self.super_digest,
+            max_queued: self.max_queued,
         };
         let addrs = listeners.iter().map(Listener::addr).collect::<io::Result<Vec<SocketAddr>>>()?;
         let addr = *addrs.first().ok_or(io::ErrorKind::InvalidInput)?;
         let shared = Arc::new(Shared {
             max_frame: config.max_frame,
+            since_3_9: config.version == Version::V3_9,
+            inbound: Arc::new(Semaphore::new(config.max_queued.min(Semaphore::MAX_PERMITS))),
             state: Mutex::new(State::new(config)),
             changed: Signal::new(),
             stalls: Mutex::default(),
@@ -579,8 +631,8 @@ impl Server {
         Builder::default()
     }
 
-    /// Returns `127.0.0.1:port`, which clients take as their connect string; of an ensemble that of each
-    /// member, with commas between.
+    /// Returns `127.0.0.1:port`, or another address that it is [bound](Builder::bind) to, which clients take
+    /// as their connect string; of an ensemble that of each member, with commas between.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.addrs.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
@@ -912,7 +964,7 @@ impl Server {
     /// # Errors
     /// Those of ZooKeeper's `setData`, such as [`ServerError::NoNode`].
     pub fn set_data(&self, path: &str, data: impl AsRef<[u8]>) -> Result<(), ServerError> {
-        let data = Some(data.as_ref().to_vec());
+        let data = Some(data.as_ref().into());
         self.write(0, Write::SetData { path: path.to_owned(), data, version: -1 }).map(drop)
     }
 
@@ -1029,7 +1081,8 @@ impl Server {
         self.look(|view| view.watches_on(path))
     }
 
-    /// Returns the last 100,000 entries of the server's log, oldest first. See [`LogEntry`] for an example.
+    /// Returns the last 100,000 entries of the server's log, oldest first, or fewer if their paths are long.
+    /// See [`LogEntry`] for an example.
     #[must_use]
     pub fn log(&self) -> Vec<LogEntry> {
         self.shared.with(|state| state.log.snapshot())
@@ -1189,6 +1242,6 @@ impl Drop for Timer {
 }
 
 fn create(path: &str, data: &[u8], opcode: i32, flags: i32) -> Write {
-    let acl = vec![Acl { perms: 31, id: AuthId::new("world", "anyone") }];
-    Write::Create(Create { opcode, path: path.to_owned(), data: Some(data.to_vec()), acl, flags, ttl: -1 })
+    let acl = Some(vec![AskedAcl::new(31, "world", "anyone")]);
+    Write::Create(Create { opcode, path: path.to_owned(), data: Some(data.into()), acl, flags, ttl: -1 })
 }

@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use crate::connection::{Conn, End, HARD_OUT};
-use crate::counters::{Counters, Log, LogEntry, LogKind, Op};
+use crate::connection::{Conn, End, HARD_OUT, Replied};
+use crate::counters::{Counters, Log, LogEntry, LogKind, Op, Reason};
 use crate::digest;
 use crate::error::ServerError;
 use crate::fault::Plan;
@@ -17,7 +18,7 @@ use crate::sessions::Sessions;
 use crate::tree::{Stamp, Tree};
 use crate::txn::{self, Change, Effect, Happened, Who};
 use crate::watch::{self, Event, Mode, Table, Watches};
-use crate::wire::jute::Malformed;
+use crate::wire::jute::{Frame, Malformed, Strings, java_text};
 use crate::wire::reply::{self, Outcome};
 use crate::wire::request::{Connect, Read, Request, SetWatches, Write};
 use crate::wire::{AuthId, opcode};
@@ -55,7 +56,8 @@ pub enum Version {
     V3_8,
     /// 3.9: the reply to a create in a multi has its Stat, and watch events have the zxid of their
     /// transaction, unless they come late, after a reconnect. `exists` takes the permission to read the
-    /// node, as in 3.9.5 and in Debian's 3.9.3.
+    /// node, as in 3.9.5 and in Debian's 3.9.3. A check outside a multi, and `deleteContainer`, are refused,
+    /// as in 3.9.6.
     V3_9,
     /// ClickHouse Keeper as it is in 26.9. Of ZooKeeper's behaviour it changes this:
     ///
@@ -95,6 +97,8 @@ impl Version {
     pub(crate) fn knows(self, opcode: i32) -> bool {
         match opcode {
             opcode::CREATE_CONTAINER | opcode::CREATE_TTL => self != Self::ClickHouseKeeperWithoutContainers,
+            // As in 3.9.6.
+            opcode::DELETE_CONTAINER => self != Self::V3_9,
             opcode::SASL | opcode::GET_EPHEMERALS | opcode::GET_ALL_CHILDREN_NUMBER | opcode::WHO_AM_I => {
                 !self.is_keeper()
             }
@@ -119,6 +123,9 @@ pub(crate) struct Config {
     pub(crate) clock_rate: f64,
     /// How often the leader is told which sessions are alive.
     pub(crate) touch_interval: Duration,
+    pub(crate) super_digest: Option<String>,
+    /// How many bytes may wait to be sent on all connections.
+    pub(crate) max_queued: usize,
 }
 
 /// A request whose header has been read.
@@ -134,7 +141,8 @@ pub(crate) struct Ask {
 /// A reply.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) frame: Vec<u8>,
+    /// `None` if ZooKeeper never replies.
+    pub(crate) frame: Option<Frame>,
     pub(crate) error: i32,
     pub(crate) path: String,
     pub(crate) close: bool,
@@ -202,16 +210,24 @@ pub(crate) struct State {
     pub(crate) log: Log,
     pub(crate) connections: HashMap<u64, Arc<Conn>>,
     pub(crate) zxid: i64,
+    /// Transaction ids that were given to requests which then were no transactions. The next one shows them.
+    skipped: i64,
+    /// The packets of all connections that are closed, and of those that are not before `crst` and `srst`.
+    pub(crate) traffic: (u64, u64),
+    /// What `stmk` has set.
+    pub(crate) trace_mask: i64,
     pub(crate) refusing: bool,
     pub(crate) members: Vec<Standing>,
     isolated: HashMap<i64, Isolated>,
     next_connection: u64,
     next_request: u64,
+    /// The bytes that wait to be sent on all connections.
+    waiting: Arc<AtomicUsize>,
 }
 
 /// Returns the time of the wall clock, which is visible in Stats and session ids and decides nothing.
 #[expect(clippy::disallowed_methods, reason = "ctime and mtime are wall-clock times by definition")]
-fn wall_ms() -> i64 {
+pub(crate) fn wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
@@ -236,16 +252,25 @@ impl State {
             log: Log::default(),
             connections: HashMap::new(),
             zxid: if config.version.is_keeper() { 0 } else { 1 << 32 },
+            skipped: 0,
+            traffic: (0, 0),
+            trace_mask: 0o462,
             refusing: false,
             members: (0..config.members).map(|_| Standing::current()).collect(),
             isolated: HashMap::new(),
             next_connection: 1,
             next_request: 1,
+            waiting: Arc::default(),
             config,
         }
     }
 
-    /// Returns the milliseconds since the server started, the clock of sessions and TTLs.
+    /// Returns the milliseconds since the server started.
+    pub(crate) fn uptime_ms(&self) -> u64 {
+        ms(self.started.elapsed())
+    }
+
+    /// Returns the milliseconds of the clock of sessions and TTLs.
     pub(crate) fn now(&self) -> u64 {
         ms(self.started.elapsed().mul_f64(self.config.clock_rate))
     }
@@ -259,7 +284,7 @@ impl State {
 
     /// Returns the next transaction's stamp.
     pub(crate) fn stamp(&mut self) -> Stamp {
-        self.zxid += 1;
+        self.zxid += 1 + std::mem::take(&mut self.skipped);
         Stamp { zxid: self.zxid, wall_ms: wall_ms(), mono_ms: self.now() }
     }
 
@@ -269,7 +294,8 @@ impl State {
     }
 
     pub(crate) fn register(&mut self, peer: std::net::SocketAddr, member: usize) -> Arc<Conn> {
-        let conn = Arc::new(Conn::new(self.next_connection, peer, member, wall_ms()));
+        let conn =
+            Arc::new(Conn::new(self.next_connection, peer, member, wall_ms(), Arc::clone(&self.waiting)));
         self.next_connection += 1;
         self.connections.insert(conn.id, Arc::clone(&conn));
         conn
@@ -279,12 +305,22 @@ impl State {
     pub(crate) fn disconnect(&mut self, conn: &Conn) {
         conn.close();
         self.watches.disconnect(conn.id);
-        if self.connections.remove(&conn.id).is_some() {
+        if self.forget(conn) {
             if let Some(session) = self.sessions.get_mut(conn.session()) {
                 session.connection = session.connection.filter(|id| *id != conn.id);
             }
             self.forget_isolated(conn.session());
         }
+    }
+
+    /// Removes a connection from the table; returns whether the table had it.
+    fn forget(&mut self, conn: &Conn) -> bool {
+        let known = self.connections.remove(&conn.id).is_some();
+        if known {
+            let (received, sent) = conn.take_traffic();
+            self.traffic = (self.traffic.0.wrapping_add(received), self.traffic.1.wrapping_add(sent));
+        }
+        known
     }
 
     /// Drops the state of an isolated member once its session is over and no connection uses it.
@@ -307,7 +343,7 @@ impl State {
 
     /// Handles a connect; returns the reply and whether the connection may go on, or `None` to close it
     /// without a reply.
-    pub(crate) fn connect(&mut self, conn: &Conn, request: &Connect) -> Option<(Vec<u8>, bool)> {
+    pub(crate) fn connect(&mut self, conn: &Conn, request: &Connect) -> Option<(Frame, bool)> {
         if request.last_zxid_seen > self.zxid_at(conn.member) {
             // The client has seen a later state than this server has. It must try another one.
             return None;
@@ -332,6 +368,7 @@ impl State {
             // As in ZooKeeper, whether or not the password is right. An isolated member does not learn of it.
             if let Some(old) = self.connection_of(request.session).cloned() {
                 if !self.is_cut(&old) {
+                    self.record_closed(&old, Reason::Moved);
                     self.disconnect(&old);
                     old.kill(End::Fin);
                 }
@@ -347,6 +384,7 @@ impl State {
         session.last_connection = conn.id;
         self.sessions.touch(id, now);
         conn.set_session(id);
+        conn.set_timeout(timeout_ms);
         let password = if keeper { [0; 16] } else { self.sessions.get(id)?.password };
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
         Some((reply::connect(Some((id, timeout, &password)), knows_read_only), true))
@@ -413,14 +451,9 @@ impl State {
         };
         let zxid = self.zxid;
         self.swap_isolated(conn);
-        let error = result.as_ref().map_or_else(|error| error.code(), |_| 0);
-        let xid = if ask.op == Op::Ping { reply::PING_XID } else { ask.xid };
-        let mut writer = reply::header(xid, zxid, error);
-        if let Ok(outcome) = &result {
-            outcome.encode(&mut writer);
-        }
+        let error = code(&result);
         let path = ask.body.as_ref().map_or("", Request::path).to_owned();
-        Answer { frame: writer.frame(), error, path, close: false }
+        Answer { frame: Some(encode(ask, zxid, &result)), error, path, close: false }
     }
 
     /// Swaps the isolated member's state with the others'.
@@ -452,56 +485,74 @@ impl State {
             self.swap_past(conn.member);
         }
         let mut close = false;
-        let result = if lags || self.sessions.get(session).is_some() {
-            match (&ask.body, fail) {
-                (_, Some(code)) => {
-                    self.spend_zxid(ask.op);
-                    if code == 0 { Ok(Outcome::Empty) } else { Err(ServerError::Other(code)) }
-                }
-                (Err(Malformed), None) => {
-                    // Since 3.9 a request is decoded before it is given a zxid, except for a multi.
-                    if self.config.version != Version::V3_9 || ask.op == Op::Multi {
-                        self.spend_zxid(ask.op);
-                    }
-                    Err(ServerError::Marshalling)
-                }
-                (Ok(request), None) => self.execute(conn, session, ask, request),
-            }
+        let unknown = fail.is_none() && self.is_unknown(ask);
+        let result = if unknown {
+            close = !self.config.version.is_keeper() || ask.opcode != opcode::RECONFIG;
+            Err(ServerError::Unimplemented)
+        } else if lags || self.sessions.get(session).is_some() {
+            self.perform(conn, ask, fail)
         } else {
             close = true;
             Err(ServerError::SessionExpired)
         };
-        let mut path = ask.body.as_ref().map_or("", Request::path).to_owned();
-        match (&result, &ask.body) {
-            (Ok(Outcome::Path(created) | Outcome::PathStat(created, _)), Ok(Request::Write(_))) => {
-                path.clone_from(created);
-            }
-            (Ok(Outcome::Multi(results)), Ok(Request::Multi(_))) => {
-                if let Some((_, Ok(Outcome::Path(created) | Outcome::PathStat(created, _)))) = results.first()
-                {
-                    path.clone_from(created);
-                }
-            }
-            _ => {}
-        }
-        let error = result.as_ref().map_or_else(|error| error.code(), |_| 0);
+        let error = code(&result);
         close |= fail.is_none() && matches!((ask.op, error), (Op::CloseSession, 0) | (Op::Auth, -115));
-        close |= fail.is_none()
-            && matches!(ask.body, Ok(Request::Unimplemented))
-            && !matches!(ask.opcode, opcode::RECONFIG | opcode::SASL);
-        let zxid = if ask.op == Op::Auth { 0 } else { self.zxid };
+        let zxid = match ask.opcode {
+            _ if unknown && !self.config.version.is_keeper() => -1,
+            // These are replied to before they are given to what knows of transactions.
+            opcode::AUTH | opcode::SASL => 0,
+            _ => self.zxid,
+        };
         if waits {
             // Its own client's write is replied to when the member has applied it.
             self.catch_up(conn.member);
         } else if lags {
             self.swap_past(conn.member);
         }
-        let xid = if ask.op == Op::Ping { reply::PING_XID } else { ask.xid };
-        let mut writer = reply::header(xid, zxid, error);
-        if let Ok(outcome) = &result {
-            outcome.encode(&mut writer);
+        let frame = match (&ask.body, fail, error) {
+            // It trips over its own reply.
+            (Ok(Request::Write(Write::Check { .. })), None, 0) if !self.config.version.is_keeper() => None,
+            (Ok(Request::CreateSession { .. }), None, 0) => self.greeting(conn),
+            _ => Some(encode(ask, zxid, &result)),
+        };
+        Answer { frame, error, path: path_of(ask, &result), close }
+    }
+
+    /// Does what a request asks for, or fails it as told.
+    fn perform(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Result<Outcome, ServerError> {
+        match (&ask.body, fail) {
+            (_, Some(code)) => {
+                self.spend_zxid(ask.op);
+                if code == 0 { Ok(Outcome::Empty) } else { Err(ServerError::Other(code)) }
+            }
+            (Err(Malformed), None) => {
+                // Since 3.9 a request is decoded before it is given a zxid, except for a multi.
+                if self.config.version != Version::V3_9 || ask.op == Op::Multi {
+                    self.spend_zxid(ask.op);
+                }
+                Err(ServerError::Marshalling)
+            }
+            (Ok(request), None) => self.execute(conn, conn.session(), ask, request),
         }
-        Answer { frame: writer.frame(), error, path, close }
+    }
+
+    /// Whether a request is refused as one of an unknown number.
+    fn is_unknown(&self, ask: &Ask) -> bool {
+        match (ask.opcode, self.config.version) {
+            // Since 3.9.6 a client may not ask for one.
+            (opcode::CHECK, Version::V3_9) => true,
+            (opcode::DELETE_CONTAINER | opcode::CREATE_SESSION | opcode::RECONFIG, version) => {
+                version.is_keeper()
+            }
+            _ => matches!(ask.body, Ok(Request::Unimplemented)),
+        }
+    }
+
+    /// Returns the reply to the connect of a session once more.
+    fn greeting(&self, conn: &Conn) -> Option<Frame> {
+        let known = self.sessions.get(conn.session())?;
+        let timeout = i32::try_from(conn.timeout_ms()).unwrap_or(i32::MAX);
+        Some(reply::connect(Some((conn.session(), timeout, &known.password)), true))
     }
 
     /// Uses up a transaction id for a write that fails before it is applied, as ZooKeeper does.
@@ -519,7 +570,7 @@ impl State {
         request: &Request,
     ) -> Result<Outcome, ServerError> {
         let ids = conn.ids();
-        let who = Who { session, ids: &ids, trusted: ids.iter().any(|id| id.scheme == "super") };
+        let who = Who::client(session, &ids);
         // A connection that is closed sets no watch.
         let watcher = self.connections.contains_key(&conn.id).then_some(conn.id);
         match request {
@@ -528,12 +579,7 @@ impl State {
                 let effect = effects.into_iter().next().ok_or(ServerError::Marshalling)?;
                 Ok(outcome(effect, ask.opcode == opcode::CREATE))
             }
-            Request::Multi(writes) if self.config.version == Version::V3_9 && txn::has_odd_flags(writes) => {
-                // It cannot be decoded since 3.9.
-                self.spend_zxid(ask.op);
-                Err(ServerError::Marshalling)
-            }
-            Request::Multi(writes) => Ok(Outcome::Multi(self.multi(who, writes))),
+            Request::Multi(writes) => self.multi(who, writes),
             Request::Read(read) => self.read(who, watcher, read),
             Request::MultiRead(reads) => {
                 let mut size = 0;
@@ -542,10 +588,11 @@ impl State {
                     let op = match read {
                         Read::Data { .. } => opcode::GET_DATA,
                         Read::Children { .. } => opcode::GET_CHILDREN,
+                        Read::Trips => return Ok(Outcome::Broken(results)),
                     };
                     let result = self.read(who, watcher, read);
                     size += match &result {
-                        Ok(Outcome::Data(data, _)) => data.as_ref().map_or(0, Vec::len),
+                        Ok(Outcome::Data(data, _)) => data.as_ref().map_or(0, |data| data.len()),
                         Ok(Outcome::Children(names, _)) => names.iter().map(|name| 4 + name.len()).sum(),
                         _ => 0,
                     };
@@ -581,15 +628,19 @@ impl State {
                 }
                 Ok(Outcome::Acl(acl, node.stat()))
             }
-            Request::Sync { path } => Ok(Outcome::Path(path.clone())),
+            Request::Sync { path } => Ok(path.clone().map_or(Outcome::Null, Outcome::Path)),
             Request::Ping => Ok(Outcome::Empty),
-            Request::RemoveWatches { path, kind, check_only } => {
-                self.watches.remove(conn.id, path, *kind, *check_only)?;
+            Request::CheckWatches { path, kind } => {
+                self.watches.check(conn.id, path.as_deref(), *kind)?;
+                Ok(Outcome::Empty)
+            }
+            Request::RemoveWatches { path, kind } => {
+                self.watches.remove(conn.id, path.as_deref(), *kind)?;
                 Ok(Outcome::Empty)
             }
             Request::SetWatches(wanted) => {
                 if let Some(watcher) = watcher {
-                    self.set_watches(watcher, wanted);
+                    self.set_watches(watcher, wanted).ok_or(ServerError::Marshalling)?;
                 }
                 Ok(Outcome::Empty)
             }
@@ -599,21 +650,46 @@ impl State {
                     1 => true,
                     _ => return Err(ServerError::Marshalling),
                 };
-                if let Some(watcher) = watcher {
+                // Nothing ever happens to the null path.
+                if let (Some(watcher), Some(path)) = (watcher, path) {
                     self.watches.add_persistent(watcher, path, recursive);
                 }
                 Ok(Outcome::Number(0))
             }
             Request::Auth { scheme, data } => {
-                match scheme.as_str() {
-                    "digest" => {
-                        let id = digest::identity(&String::from_utf8_lossy(data));
+                match (scheme.as_deref(), data) {
+                    (Some("digest"), Some(data)) => {
+                        let id = digest::identity(&java_text(data));
+                        if self.config.super_digest.as_deref() == Some(&*id) {
+                            conn.add_id(AuthId::new("super", ""));
+                        }
                         conn.add_id(AuthId::new("digest", id));
                     }
                     // Every connection is authenticated by its address from the start.
-                    "ip" if !self.config.version.is_keeper() => {}
+                    (Some("ip"), _) if !self.config.version.is_keeper() => {}
                     _ => return Err(ServerError::AuthFailed),
                 }
+                Ok(Outcome::Empty)
+            }
+            // As a server answers that is not configured for it.
+            Request::Sasl => Ok(Outcome::Null),
+            Request::Reconfig => {
+                self.stamp();
+                Err(ServerError::Other(RECONFIG_DISABLED))
+            }
+            Request::DeleteContainer => {
+                // 3.8 takes the request's header for a part of the path, which is never valid.
+                self.stamp();
+                Err(ServerError::BadArguments)
+            }
+            Request::CreateSession { timeout_ms } => {
+                self.stamp();
+                let timeout_ms = timeout_ms.ok_or(ServerError::Marshalling)?;
+                let now = self.now();
+                if let Some(known) = self.sessions.get_mut(session) {
+                    known.timeout_ms = u64::try_from(timeout_ms).unwrap_or(0);
+                }
+                self.sessions.touch(session, now);
                 Ok(Outcome::Empty)
             }
             Request::WhoAmI => {
@@ -624,7 +700,10 @@ impl State {
                 Ok(Outcome::Ids(ids.iter().map(user).collect()))
             }
             Request::GetEphemerals { prefix } => {
-                let mine = self.tree.ephemerals(session).filter(|path| path.starts_with(prefix.as_str()));
+                // As Java trims it.
+                let trimmed = prefix.as_deref().unwrap_or_default().trim_matches(|c| c <= ' ');
+                let prefix = prefix.as_deref().filter(|_| !matches!(trimmed, "" | "/")).unwrap_or_default();
+                let mine = self.tree.ephemerals(session).filter(|path| path.starts_with(prefix));
                 Ok(Outcome::Strings(mine.map(str::to_owned).collect()))
             }
             Request::GetAllChildrenNumber { path } => {
@@ -652,6 +731,7 @@ impl State {
                 let names = node.children.iter().cloned().collect();
                 (Outcome::Children(names, stat.then(|| node.stat())), watch, Table::Child)
             }
+            Read::Trips => return Err(ServerError::Marshalling),
         };
         if let (true, Some(watcher)) = (*watch, watcher) {
             self.watches.add(watcher, table, read.path(), Mode::OneShot);
@@ -659,36 +739,42 @@ impl State {
         Ok(outcome)
     }
 
-    fn multi(&mut self, who: Who<'_>, writes: &[Write]) -> Vec<(i32, Result<Outcome, ServerError>)> {
-        match self.commit(who, writes) {
-            Ok(effects) => effects
-                .into_iter()
-                .zip(writes)
-                .map(|(effect, write)| {
-                    let (op, bare) = match write {
-                        Write::Delete { .. } => (opcode::DELETE, false),
-                        Write::SetData { .. } | Write::SetAcl { .. } => (opcode::SET_DATA, false),
-                        Write::Check { .. } => (opcode::CHECK, false),
-                        // Until 3.8.1 a create2 in a multi was handled as a create, whose reply has no Stat.
-                        Write::Create(create) => match (create.opcode, self.config.version) {
-                            (opcode::CREATE, _) | (opcode::CREATE2, Version::V3_8) => (opcode::CREATE, true),
-                            _ => (opcode::CREATE2, false),
-                        },
-                    };
-                    (op, Ok(outcome(effect, bare)))
-                })
-                .collect(),
-            Err((failed, error)) => (0..writes.len())
-                .map(|index| {
-                    let error = match index.cmp(&failed) {
-                        std::cmp::Ordering::Less => ServerError::Ok,
-                        std::cmp::Ordering::Equal => error,
-                        std::cmp::Ordering::Greater => ServerError::RuntimeInconsistency,
-                    };
-                    (opcode::ERROR, Err(error))
-                })
-                .collect(),
+    fn multi(&mut self, who: Who<'_>, writes: &[Write]) -> Result<Outcome, ServerError> {
+        if let Some(tripped) = self.trips(writes) {
+            return tripped;
         }
+        let v3_8 = self.config.version == Version::V3_8;
+        let results = match self.commit(who, writes) {
+            Ok(effects) => {
+                effects.into_iter().zip(writes).map(|(effect, write)| part(effect, write, v3_8)).collect()
+            }
+            // What ZooKeeper trips over fails the multi as a whole.
+            Err((_, ServerError::Marshalling)) => return Err(ServerError::Marshalling),
+            Err((failed, _)) if v3_8 && writes.get(failed).is_some_and(txn::lacks_ttl) => {
+                return Err(ServerError::Marshalling);
+            }
+            Err((failed, error)) => {
+                (0..writes.len()).map(|index| rolled_back(index, failed, error)).collect()
+            }
+        };
+        Ok(Outcome::Multi(results))
+    }
+
+    /// Returns the reply to a multi over which ZooKeeper trips before it does anything.
+    fn trips(&mut self, writes: &[Write]) -> Option<Result<Outcome, ServerError>> {
+        let v3_8 = self.config.version == Version::V3_8;
+        match writes.iter().find(|write| matches!(write, Write::NullPath | Write::NullAcl))? {
+            Write::NullPath if v3_8 => {
+                // After the id was given, and before there is a transaction.
+                self.skipped += 1;
+                return Some(Ok(Outcome::Broken(Vec::new())));
+            }
+            // While it reads the request.
+            _ if writes.contains(&Write::NullAcl) => {}
+            // Since 3.9 there is a transaction, which fails.
+            _ => drop(self.stamp()),
+        }
+        Some(Err(ServerError::Marshalling))
     }
 
     /// Applies writes as one transaction; returns their effects, or the index of the write that failed. The
@@ -719,57 +805,74 @@ impl State {
             let standing = index.and_then(|index| Some((index, members.get(index)?.member)));
             standing.is_some_and(|(index, member)| learns(index, member))
         };
+        // All who are told of one event share its frame.
+        let mut frame = None;
         for event in self.watches.fire(change, of) {
-            self.notify(&event);
+            frame = frame
+                .filter(|(kind, path, _): &(i32, String, Frame)| (*kind, path) == (event.kind, &event.path));
+            let (_, _, frame) = frame.get_or_insert_with(|| self.notification(&event));
+            let frame = frame.clone();
+            self.notify(&event, frame);
         }
     }
 
-    fn notify(&mut self, event: &Event) {
-        let Some(conn) = self.connections.get(&event.connection) else {
+    fn notification(&self, event: &Event) -> (i32, String, Frame) {
+        let zxid = match self.config.version {
+            // What a client has missed is told without one.
+            Version::V3_9 if event.acl.is_some() => self.zxid,
+            _ => -1,
+        };
+        (event.kind, event.path.clone(), reply::notification(event.kind, &event.path, zxid))
+    }
+
+    fn notify(&mut self, event: &Event, frame: Frame) {
+        let Some(conn) = self.connections.get(&event.connection).cloned() else {
             return;
         };
-        if self.is_cut(conn) {
+        if self.is_cut(&conn) {
             // An isolated member does not learn of changes.
             return;
         }
         if let Some(acl) = &event.acl {
             // Since the fix of CVE-2024-23944 a watch reveals no more than a read would.
             let ids = conn.ids();
-            let who = Who { session: conn.session(), ids: &ids, trusted: false };
+            let who = Who::client(conn.session(), &ids);
             if txn::permit(who, acl, txn::READ).is_err() {
                 return;
             }
         }
-        let zxid = match self.config.version {
-            // What a client has missed is told without one.
-            Version::V3_9 if event.acl.is_some() => self.zxid,
-            _ => -1,
-        };
         let session = conn.session();
-        conn.push(reply::notification(event.kind, &event.path, zxid), None);
+        self.send(&conn, frame, None);
         self.counters.count_notification(session);
         self.record(LogKind::Notified, 0, session, Op::Other(event.kind), event.kind, &event.path, 0);
     }
 
-    fn set_watches(&mut self, connection: u64, wanted: &SetWatches) {
+    /// Sets watches again; returns `None` if one of the lists, or a path in one, is null. What comes before
+    /// it is done.
+    fn set_watches(&mut self, connection: u64, wanted: &SetWatches) -> Option<()> {
         let missed = |state: &mut Self, path: &str, kind| {
-            state.notify(&Event { connection, kind, path: path.to_owned(), acl: None });
+            let event = Event { connection, kind, path: path.to_owned(), acl: None };
+            let (_, _, frame) = state.notification(&event);
+            state.notify(&event, frame);
         };
-        for path in &wanted.data {
+        for path in paths(&wanted.data) {
+            let path = path?;
             match self.tree.get(path) {
                 None => missed(self, path, watch::DELETED),
                 Some(node) if node.mzxid > wanted.relative_zxid => missed(self, path, watch::DATA_CHANGED),
                 Some(_) => self.watches.add(connection, Table::Data, path, Mode::OneShot),
             }
         }
-        for path in &wanted.exist {
+        for path in paths(&wanted.exist) {
+            let path = path?;
             if self.tree.get(path).is_some() {
                 missed(self, path, watch::CREATED);
             } else {
                 self.watches.add(connection, Table::Data, path, Mode::OneShot);
             }
         }
-        for path in &wanted.child {
+        for path in paths(&wanted.child) {
+            let path = path?;
             match self.tree.get(path) {
                 None => missed(self, path, watch::DELETED),
                 Some(node) if node.pzxid > wanted.relative_zxid => {
@@ -778,12 +881,14 @@ impl State {
                 Some(_) => self.watches.add(connection, Table::Child, path, Mode::OneShot),
             }
         }
-        for path in &wanted.persistent {
+        // Nothing ever happens to the null path, so it is watched without effect.
+        for path in wanted.persistent.as_ref()?.iter().flatten() {
             self.watches.add_persistent(connection, path, false);
         }
-        for path in &wanted.recursive {
+        for path in wanted.recursive.as_ref()?.iter().flatten() {
             self.watches.add_persistent(connection, path, true);
         }
+        Some(())
     }
 
     /// Ends a session and deletes its nodes in one transaction; returns `false` if there is no such session.
@@ -819,7 +924,7 @@ impl State {
 
     /// Closes the connection of a session that has expired.
     pub(crate) fn end_connection(&mut self, conn: &Conn) {
-        self.connections.remove(&conn.id);
+        self.forget(conn);
         self.watches.disconnect(conn.id);
         conn.expire();
     }
@@ -853,6 +958,36 @@ impl State {
         due.len()
     }
 
+    /// Queues a frame for a client. One that does not read loses its connection.
+    pub(crate) fn send(&mut self, conn: &Conn, frame: Frame, replied: Option<Replied>) {
+        conn.push(frame, replied);
+        if conn.waiting().0 > HARD_OUT {
+            self.drop_slow(conn);
+        }
+        while self.waiting.load(Ordering::Relaxed) > self.config.max_queued {
+            let slowest = self.connections.values().max_by_key(|conn| (conn.waiting().1, conn.id)).cloned();
+            match slowest {
+                Some(conn) if conn.waiting().1 > 0 => self.drop_slow(&conn),
+                // What is left belongs to connections that are about to end.
+                _ => return,
+            }
+        }
+    }
+
+    fn drop_slow(&mut self, conn: &Conn) {
+        self.record_closed(conn, Reason::Slow);
+        self.disconnect(conn);
+        conn.kill(End::Reset);
+    }
+
+    /// Logs that the server closes a connection of its own accord.
+    pub(crate) fn record_closed(&mut self, conn: &Conn, reason: Reason) {
+        let session = conn.session();
+        let id = format_args!("{session:#x}");
+        tracing::warn!(peer = %conn.peer, session = %id, ?reason, "connection closed");
+        self.record(LogKind::Closed(reason), 0, session, Op::Connect, 0, "", 0);
+    }
+
     #[expect(clippy::too_many_arguments, reason = "the columns of a log entry")]
     pub(crate) fn record(
         &mut self,
@@ -870,6 +1005,42 @@ impl State {
     }
 }
 
+/// The code of a reconfiguration that is not enabled.
+const RECONFIG_DISABLED: i32 = -123;
+
+fn code(result: &Result<Outcome, ServerError>) -> i32 {
+    result.as_ref().map_or_else(|error| error.code(), Outcome::error)
+}
+
+/// Returns the path that a request names, or for a create that was done, the path of the node.
+fn path_of(ask: &Ask, result: &Result<Outcome, ServerError>) -> String {
+    let first = match (result, &ask.body) {
+        (Ok(outcome), Ok(Request::Write(_))) => Some(outcome),
+        (Ok(Outcome::Multi(results)), _) => results.first().and_then(|(_, result)| result.as_ref().ok()),
+        _ => None,
+    };
+    match first {
+        Some(Outcome::Path(created) | Outcome::PathStat(created, _)) => created.clone(),
+        _ => ask.body.as_ref().map_or("", Request::path).to_owned(),
+    }
+}
+
+fn encode(ask: &Ask, zxid: i64, result: &Result<Outcome, ServerError>) -> Frame {
+    let xid = if ask.op == Op::Ping { reply::PING_XID } else { ask.xid };
+    let mut writer = reply::header(xid, zxid, code(result));
+    if let Ok(outcome) = result {
+        outcome.encode(&mut writer);
+    }
+    writer.frame()
+}
+
+/// Returns the paths of a list of watches, up to the first that is null, over which ZooKeeper trips.
+fn paths(list: &Strings) -> impl Iterator<Item = Option<&str>> {
+    let whole = list.is_some();
+    let paths = list.iter().flatten().map(Option::as_deref);
+    paths.chain((!whole).then_some(None))
+}
+
 /// Cuts a path to what the log keeps of it.
 fn beginning(path: &str) -> &str {
     let mut end = path.len().min(LOGGED_PATH);
@@ -882,6 +1053,32 @@ fn beginning(path: &str) -> &str {
 /// Checks the path of a read: it is looked up as it is, and only a NUL is refused.
 fn plain(path: &str) -> Result<(), ServerError> {
     if path.contains('\0') { Err(ServerError::BadArguments) } else { Ok(()) }
+}
+
+/// Returns the result of a write in a multi that was done.
+fn part(effect: Effect, write: &Write, v3_8: bool) -> (i32, Result<Outcome, ServerError>) {
+    let (op, bare) = match write {
+        Write::Delete { .. } => (opcode::DELETE, false),
+        Write::SetData { .. } | Write::SetAcl { .. } => (opcode::SET_DATA, false),
+        Write::Check { .. } | Write::NullPath | Write::NullAcl => (opcode::CHECK, false),
+        // Until 3.8.1 a create2 in a multi was handled as a create, whose reply has no Stat.
+        Write::Create(create) => match create.opcode {
+            opcode::CREATE => (opcode::CREATE, true),
+            opcode::CREATE2 if v3_8 => (opcode::CREATE, true),
+            _ => (opcode::CREATE2, false),
+        },
+    };
+    (op, Ok(outcome(effect, bare)))
+}
+
+/// Returns the result of a write in a multi of which one has failed.
+fn rolled_back(index: usize, failed: usize, error: ServerError) -> (i32, Result<Outcome, ServerError>) {
+    let error = match index.cmp(&failed) {
+        std::cmp::Ordering::Less => ServerError::Ok,
+        std::cmp::Ordering::Equal => error,
+        std::cmp::Ordering::Greater => ServerError::RuntimeInconsistency,
+    };
+    (opcode::ERROR, Err(error))
 }
 
 fn outcome(effect: Effect, bare: bool) -> Outcome {

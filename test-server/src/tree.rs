@@ -51,7 +51,7 @@ pub enum NodeKind {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
-    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) kind: NodeKind,
     pub(crate) children: HashSet<String>,
@@ -69,7 +69,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    fn new(data: Option<Vec<u8>>, acl: Arc<[Acl]>, kind: NodeKind, at: Stamp) -> Self {
+    fn new(data: Option<Arc<[u8]>>, acl: Arc<[Acl]>, kind: NodeKind, at: Stamp) -> Self {
         Self {
             data,
             acl,
@@ -99,7 +99,7 @@ impl Node {
             cversion: self.creates.wrapping_mul(2).wrapping_sub(num_children),
             aversion: self.aversion,
             ephemeral_owner: self.owner(),
-            data_length: length(self.data.as_ref().map_or(0, Vec::len)),
+            data_length: length(self.data.as_ref().map_or(0, |data| data.len())),
             num_children,
             pzxid: self.pzxid,
         }
@@ -119,7 +119,7 @@ impl Node {
 pub(crate) enum Undo {
     Created { path: String, parent_pzxid: i64 },
     Deleted { path: String, node: Box<Node>, parent_pzxid: i64 },
-    Data { path: String, data: Option<Vec<u8>>, version: i32, mzxid: i64, mtime: i64, touched_ms: u64 },
+    Data { path: String, data: Option<Arc<[u8]>>, version: i32, mzxid: i64, mtime: i64, touched_ms: u64 },
     Acl { path: String, acl: Arc<[Acl]> },
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
 impl Tree {
     /// Creates the tree of a new server.
     pub(crate) fn new() -> Self {
-        let fresh = |acl| Node::new(Some(Vec::new()), acl, NodeKind::Persistent, Stamp::default());
+        let fresh = |acl| Node::new(Some([].into()), acl, NodeKind::Persistent, Stamp::default());
         let read_only: Arc<[Acl]> = Arc::from([Acl { perms: 1, id: AuthId::new("world", "anyone") }]);
         let mut nodes = HashMap::new();
         let mut root = fresh(open_acl());
@@ -154,7 +154,9 @@ impl Tree {
         system.children.extend(["config".to_owned(), "quota".to_owned()]);
         nodes.insert("/".to_owned(), root);
         nodes.insert("/zookeeper".to_owned(), system);
-        nodes.insert("/zookeeper/config".to_owned(), fresh(read_only));
+        // Set once, by a way that does not count.
+        let config = Node { aversion: -1, ..fresh(read_only) };
+        nodes.insert("/zookeeper/config".to_owned(), config);
         nodes.insert("/zookeeper/quota".to_owned(), fresh(open_acl()));
         Self { nodes, ephemerals: BTreeMap::new(), perishable: BTreeSet::new() }
     }
@@ -174,7 +176,10 @@ impl Tree {
 
     /// Returns the approximate size in bytes, of paths and data.
     pub(crate) fn size(&self) -> usize {
-        self.nodes.iter().map(|(path, node)| path.len() + node.data.as_ref().map_or(0, Vec::len)).sum()
+        self.nodes
+            .iter()
+            .map(|(path, node)| path.len() + node.data.as_ref().map_or(0, |data| data.len()))
+            .sum()
     }
 
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
@@ -195,7 +200,7 @@ impl Tree {
     pub(crate) fn create(
         &mut self,
         path: &str,
-        data: Option<Vec<u8>>,
+        data: Option<Arc<[u8]>>,
         acl: Arc<[Acl]>,
         kind: NodeKind,
         at: Stamp,
@@ -221,7 +226,7 @@ impl Tree {
         Some(Undo::Deleted { path: path.to_owned(), node: Box::new(node), parent_pzxid })
     }
 
-    pub(crate) fn set_data(&mut self, path: &str, data: Option<Vec<u8>>, at: Stamp) -> Option<Undo> {
+    pub(crate) fn set_data(&mut self, path: &str, data: Option<Arc<[u8]>>, at: Stamp) -> Option<Undo> {
         let node = self.get_mut(path)?;
         let undo = Undo::Data {
             path: path.to_owned(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::ServerError;
 use crate::tree::{NodeKind, Stamp, Tree, Undo, split};
 use crate::wire::request::{Create, Write};
-use crate::wire::{Acl, AuthId, Stat, opcode};
+use crate::wire::{Acl, AskedAcl, AuthId, Stat, opcode};
 
 pub(crate) const READ: i32 = 1;
 pub(crate) const WRITE: i32 = 2;
@@ -21,6 +21,13 @@ pub(crate) struct Who<'a> {
     pub(crate) ids: &'a [AuthId],
     /// Whether permissions are ignored, as for calls of the server's own methods.
     pub(crate) trusted: bool,
+}
+
+impl<'a> Who<'a> {
+    /// A client with identities, of which `super` may do everything.
+    pub(crate) fn client(session: i64, ids: &'a [AuthId]) -> Self {
+        Self { session, ids, trusted: ids.iter().any(|id| id.scheme == "super") }
+    }
 }
 
 /// The effect of a write.
@@ -102,7 +109,7 @@ fn one(tree: &mut Tree, who: Who<'_>, write: &Write, at: Stamp) -> Result<Done, 
         }
         Write::SetAcl { path, acl, version } => {
             validate(path)?;
-            let acl = settle_acl(who, acl)?;
+            let acl = settle_acl(who, acl.as_deref())?;
             let node = tree.get(path).ok_or(ServerError::NoNode)?;
             permit(who, &node.acl, ADMIN)?;
             expect_version(*version, node.aversion)?;
@@ -116,13 +123,14 @@ fn one(tree: &mut Tree, who: Who<'_>, write: &Write, at: Stamp) -> Result<Done, 
             expect_version(*version, node.version)?;
             Ok((Effect::Checked, None, None))
         }
+        Write::NullPath | Write::NullAcl => Err(ServerError::Marshalling),
     }
 }
 
-/// Whether a create has flags that stand for no kind of node, and no time to live.
-pub(crate) fn has_odd_flags(writes: &[Write]) -> bool {
-    let is_odd = |create: &Create| create.opcode != opcode::CREATE_TTL && !(0..=6).contains(&create.flags);
-    writes.iter().any(|write| matches!(write, Write::Create(create) if is_odd(create)))
+/// Whether a create asks for a node with a time to live, and has none.
+pub(crate) fn lacks_ttl(write: &Write) -> bool {
+    let Write::Create(create) = write else { return false };
+    matches!(create.flags, 5 | 6) && create.opcode != opcode::CREATE_TTL
 }
 
 /// Returns the kind of node that a create asks for, and whether it is sequential.
@@ -155,7 +163,7 @@ fn create(tree: &mut Tree, who: Who<'_>, request: &Create, at: Stamp) -> Result<
     if request.path.contains('\0') {
         return Err(ServerError::BadArguments);
     }
-    let acl = settle_acl(who, &request.acl)?;
+    let acl = settle_acl(who, request.acl.as_deref())?;
     let parent = tree.get(parent_path).ok_or(ServerError::NoNode)?;
     permit(who, &parent.acl, CREATE)?;
     let mut path = request.path.clone();
@@ -236,38 +244,88 @@ fn covers(entry: &AuthId, id: &AuthId) -> bool {
         return false;
     };
     let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-    id.id.parse::<std::net::Ipv4Addr>().is_ok_and(|address| (u32::from(address) ^ network) & mask == 0)
+    address(&id.id).is_some_and(|address| (address ^ network) & mask == 0)
 }
 
 fn network(id: &str) -> Option<(u32, u32)> {
-    let (address, bits) = id.split_once('/').unwrap_or((id, "32"));
-    let bits = bits.parse().ok().filter(|bits| *bits <= 32)?;
-    Some((u32::from(address.parse::<std::net::Ipv4Addr>().ok()?), bits))
+    let (host, bits) = id.split_once('/').unwrap_or((id, "32"));
+    Some((address(host)?, number(bits, 32)?))
+}
+
+/// Reads an address as ZooKeeper does: its four numbers may have signs and leading zeros.
+fn address(text: &str) -> Option<u32> {
+    let numbers = text.split('.').map(|part| number(part, 255)).collect::<Option<Vec<_>>>()?;
+    (numbers.len() == 4).then(|| numbers.iter().fold(0, |address, number| address << 8 | number))
+}
+
+fn number(text: &str, most: u32) -> Option<u32> {
+    let number = u32::try_from(text.parse::<i32>().ok()?).ok()?;
+    (number <= most).then_some(number)
+}
+
+/// Whether an id of the scheme `digest` is `name:hash`. Colons behind it do not count.
+fn is_digest(id: &str) -> bool {
+    id.trim_end_matches(':').split(':').count() == 2
+}
+
+/// Whether ZooKeeper takes two entries for the same. It trips over a null in an entry when it gets that far.
+fn is_same(new: &AskedAcl, old: &AskedAcl) -> Result<bool, ServerError> {
+    if new.perms != old.perms {
+        return Ok(false);
+    }
+    let scheme = new.scheme.as_ref().ok_or(ServerError::Marshalling)?;
+    if old.scheme.as_ref() != Some(scheme) {
+        return Ok(false);
+    }
+    let id = new.id.as_ref().ok_or(ServerError::Marshalling)?;
+    Ok(old.id.as_ref() == Some(id))
+}
+
+/// Returns a list without what it repeats.
+fn distinct(acl: &[AskedAcl]) -> Result<Vec<&AskedAcl>, ServerError> {
+    let mut distinct: Vec<&AskedAcl> = Vec::new();
+    for entry in acl {
+        let mut repeats = false;
+        for old in &distinct {
+            repeats = is_same(entry, old)?;
+            if repeats {
+                break;
+            }
+        }
+        if !repeats {
+            distinct.push(entry);
+        }
+    }
+    Ok(distinct)
 }
 
 /// Checks an access control list of a client; returns it with `auth` replaced by the client's identities.
-fn settle_acl(who: Who<'_>, acl: &[Acl]) -> Result<Arc<[Acl]>, ServerError> {
+fn settle_acl(who: Who<'_>, acl: Option<&[AskedAcl]>) -> Result<Arc<[Acl]>, ServerError> {
     let mut settled = Vec::new();
-    for (index, entry) in acl.iter().enumerate() {
-        if acl[..index].contains(entry) {
+    for entry in distinct(acl.unwrap_or_default())? {
+        let scheme = entry.scheme.as_deref().ok_or(ServerError::InvalidAcl)?;
+        if scheme == "auth" {
+            let before = settled.len();
+            let mine = who.ids.iter().filter(|id| id.scheme == "digest");
+            settled.extend(mine.map(|id| Acl { perms: entry.perms, id: id.clone() }));
+            if settled.len() == before {
+                return Err(ServerError::InvalidAcl);
+            }
             continue;
         }
-        match (entry.id.scheme.as_str(), entry.id.id.as_str()) {
-            ("world", "anyone") => settled.push(entry.clone()),
-            ("auth", _) => {
-                let before = settled.len();
-                let mine = who.ids.iter().filter(|id| id.scheme == "digest" || id.scheme == "super");
-                settled.extend(mine.map(|id| Acl { perms: entry.perms, id: id.clone() }));
-                if settled.len() == before {
-                    return Err(ServerError::InvalidAcl);
-                }
-            }
-            ("digest", id) if id.split(':').filter(|part| !part.is_empty()).count() == 2 => {
-                settled.push(entry.clone());
-            }
-            ("ip", id) if network(id).is_some() => settled.push(entry.clone()),
-            _ => return Err(ServerError::InvalidAcl),
+        if !matches!(scheme, "world" | "digest" | "ip") {
+            return Err(ServerError::InvalidAcl);
         }
+        let id = entry.id.as_deref().ok_or(ServerError::Marshalling)?;
+        let valid = match scheme {
+            "world" => id == "anyone",
+            "digest" => is_digest(id),
+            _ => network(id).is_some(),
+        };
+        if !valid {
+            return Err(ServerError::InvalidAcl);
+        }
+        settled.push(Acl { perms: entry.perms, id: AuthId::new(scheme, id) });
     }
     if settled.is_empty() { Err(ServerError::InvalidAcl) } else { Ok(settled.into()) }
 }
@@ -277,21 +335,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tree::open_acl;
 
     const ANONYMOUS: Who<'_> = Who { session: 7, ids: &[], trusted: false };
+
+    fn anyone() -> Option<Vec<AskedAcl>> {
+        Some(vec![AskedAcl::new(31, "world", "anyone")])
+    }
 
     fn write() -> impl Strategy<Value = Write> {
         let path = || "/[ab](/[ab]){0,2}";
         prop_oneof![
             4 => (path(), 0..5i32).prop_map(|(path, flags)| {
                 let opcode = if flags == 4 { opcode::CREATE_CONTAINER } else { opcode::CREATE };
-                let acl = open_acl().to_vec();
+                let acl = anyone();
                 Write::Create(Create { opcode, path, data: None, acl, flags, ttl: -1 })
             }),
             2 => path().prop_map(|path| Write::Delete { path, version: -1 }),
-            1 => path().prop_map(|path| Write::SetData { path, data: Some(vec![1]), version: -1 }),
-            1 => path().prop_map(|path| Write::SetAcl { path, acl: open_acl().to_vec(), version: -1 }),
+            1 => path().prop_map(|path| Write::SetData { path, data: Some([1].into()), version: -1 }),
+            1 => path().prop_map(|path| Write::SetAcl { path, acl: anyone(), version: -1 }),
             1 => (path(), -1..2i32).prop_map(|(path, version)| Write::Check { path, version }),
         ]
     }

@@ -134,7 +134,7 @@ impl View<'_> {
         let node = self.state.tree.get(path)?;
         let stat = node.stat();
         Some(NodeInfo {
-            data: node.data.clone().unwrap_or_default(),
+            data: node.data.as_deref().map(<[u8]>::to_vec).unwrap_or_default(),
             kind: node.kind,
             czxid: stat.czxid,
             mzxid: stat.mzxid,

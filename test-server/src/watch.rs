@@ -76,7 +76,7 @@ impl Watches {
     pub(crate) fn add(&mut self, connection: u64, table: Table, path: &str, mode: Mode) {
         if self.before_3_9 {
             for other in [Mode::OneShot, Mode::Persistent, Mode::Recursive] {
-                self.take(connection, table, path, other, false);
+                self.take(connection, table, path, other);
             }
         }
         let key = (table, path.to_owned());
@@ -98,39 +98,62 @@ impl Watches {
         }
     }
 
-    /// Handles `checkWatches` and `removeWatches`. Kinds: 1 child, 2 data, 3 any, 4 persistent, 5 recursive.
+    /// Returns the tables and modes that a kind of watches means. Kinds: 1 child, 2 data, 3 any, 4
+    /// persistent, 5 recursive.
+    fn targets(&self, kind: i32) -> Result<Vec<(Table, Mode)>, ServerError> {
+        let (data, child) = (Table::Data, Table::Child);
+        let all = |table| [Mode::OneShot, Mode::Persistent, Mode::Recursive].map(|mode| (table, mode));
+        // Since 3.9 those of one table are the one-shot watches: the others have kinds of their own.
+        Ok(match kind {
+            1 if self.before_3_9 => all(child).to_vec(),
+            2 if self.before_3_9 => all(data).to_vec(),
+            1 => vec![(child, Mode::OneShot)],
+            2 => vec![(data, Mode::OneShot)],
+            3 => [all(data), all(child)].concat(),
+            4 if !self.before_3_9 => vec![(data, Mode::Persistent), (child, Mode::Persistent)],
+            5 if !self.before_3_9 => vec![(data, Mode::Recursive), (child, Mode::Recursive)],
+            _ => return Err(ServerError::Marshalling),
+        })
+    }
+
+    /// Handles `checkWatches`. Until 3.8 it answers whether anyone has a watch on the path in the tables.
+    pub(crate) fn check(&self, connection: u64, path: Option<&str>, kind: i32) -> Result<(), ServerError> {
+        let targets = self.targets(kind)?;
+        let Some(path) = path else {
+            let trips = self.before_3_9;
+            return Err(if trips { ServerError::Marshalling } else { ServerError::NoWatcher });
+        };
+        let found = targets.into_iter().any(|(table, mode)| {
+            if self.before_3_9 {
+                self.entries.contains_key(&(table, path.to_owned()))
+            } else {
+                self.has(connection, table, path, mode)
+            }
+        });
+        if found { Ok(()) } else { Err(ServerError::NoWatcher) }
+    }
+
+    /// Handles `removeWatches`. There is none on the null path.
     pub(crate) fn remove(
         &mut self,
         connection: u64,
-        path: &str,
+        path: Option<&str>,
         kind: i32,
-        check_only: bool,
     ) -> Result<(), ServerError> {
-        let all = [Mode::OneShot, Mode::Persistent, Mode::Recursive];
-        // Since 3.9 those of one table are the one-shot watches: the others have kinds of their own.
-        let in_table = if self.before_3_9 { &all[..] } else { &[Mode::OneShot] };
-        let targets: &[(Table, &[Mode])] = match kind {
-            1 => &[(Table::Child, in_table)],
-            2 => &[(Table::Data, in_table)],
-            3 => &[(Table::Data, &all), (Table::Child, &all)],
-            4 => &[(Table::Data, &[Mode::Persistent]), (Table::Child, &[Mode::Persistent])],
-            5 => &[(Table::Data, &[Mode::Recursive]), (Table::Child, &[Mode::Recursive])],
-            _ => return Err(ServerError::Marshalling),
-        };
-        if self.before_3_9 && kind > 3 {
-            // 3.8 has no such kinds.
-            return Err(ServerError::Marshalling);
-        }
         let mut found = false;
-        for (table, modes) in targets {
-            for mode in *modes {
-                found |= self.take(connection, *table, path, *mode, check_only);
-            }
+        for (table, mode) in self.targets(kind)? {
+            found |= path.is_some_and(|path| self.take(connection, table, path, mode));
         }
         if found { Ok(()) } else { Err(ServerError::NoWatcher) }
     }
 
-    fn take(&mut self, connection: u64, table: Table, path: &str, mode: Mode, check_only: bool) -> bool {
+    fn has(&self, connection: u64, table: Table, path: &str, mode: Mode) -> bool {
+        let watchers = self.entries.get(&(table, path.to_owned()));
+        let modes = watchers.and_then(|watchers| watchers.get(&connection));
+        modes.copied().is_some_and(|mut modes| *modes.flag(mode))
+    }
+
+    fn take(&mut self, connection: u64, table: Table, path: &str, mode: Mode) -> bool {
         let key = (table, path.to_owned());
         let Some(watchers) = self.entries.get_mut(&key) else {
             return false;
@@ -138,8 +161,8 @@ impl Watches {
         let Some(modes) = watchers.get_mut(&connection) else {
             return false;
         };
-        if !*modes.flag(mode) || check_only {
-            return *modes.flag(mode);
+        if !*modes.flag(mode) {
+            return false;
         }
         *modes.flag(mode) = false;
         if mode == Mode::Recursive {
@@ -160,7 +183,7 @@ impl Watches {
     pub(crate) fn disconnect(&mut self, connection: u64) {
         for (table, path) in self.of_connection.remove(&connection).unwrap_or_default() {
             for mode in [Mode::OneShot, Mode::Persistent, Mode::Recursive] {
-                self.take(connection, table, &path, mode, false);
+                self.take(connection, table, &path, mode);
             }
         }
     }
@@ -211,7 +234,7 @@ impl Watches {
             }
         }
         for connection in spent {
-            self.take(connection, table, path, Mode::OneShot, false);
+            self.take(connection, table, path, Mode::OneShot);
         }
         if recursive && self.recursive > 0 && path != "/" {
             let mut at = path;

@@ -5,16 +5,19 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
 use crate::server::Shared;
-use crate::state::{State, Version};
+use crate::state::{State, Version, wall_ms};
 use crate::wire::opcode;
 
-/// Returns the reply to a word; `None` if the four bytes are not one.
-pub(crate) fn answer(shared: &Shared, head: [u8; 4]) -> Option<String> {
-    if !head.is_ascii() {
-        return None;
-    }
+/// Whether a number of eight bytes follows a word.
+pub(crate) fn takes_a_number(head: [u8; 4]) -> bool {
+    head == *b"stmk"
+}
+
+/// Returns the reply to a word; `None` if the first four bytes are not one.
+pub(crate) fn answer(shared: &Shared, bytes: &[u8]) -> Option<String> {
+    let (head, rest) = bytes.split_first_chunk::<4>()?;
     let port = shared.port.load(Ordering::Relaxed);
-    shared.with(|state| match &head {
+    shared.with(|state| match head {
         b"ruok" => Some("imok".to_owned()),
         b"isro" => Some("rw".to_owned()),
         b"srvr" => Some(format!("{}{}", version(state), summary(state))),
@@ -25,12 +28,37 @@ pub(crate) fn answer(shared: &Shared, head: [u8; 4]) -> Option<String> {
         b"cons" => Some(format!("{}\n", clients(state, true))),
         b"mntr" => Some(monitor(state)),
         b"conf" => Some(configuration(state, port)),
+        b"envi" => Some(environment(state)),
+        b"dirs" => Some("datadir_size: 0\nlogdir_size: 0\n".to_owned()),
+        // The digests of a server whose digests are off, or that has had few transactions.
+        b"hash" => Some(String::new()),
+        b"gtmk" => Some(state.trace_mask.to_string()),
+        b"stmk" => {
+            state.trace_mask = i64::from_be_bytes(*rest.first_chunk()?);
+            Some(state.trace_mask.to_string())
+        }
+        b"crst" => {
+            reset_connections(state);
+            Some("Connection stats reset.\n".to_owned())
+        }
+        b"srst" => {
+            let (received, sent, _) = live(state);
+            state.traffic = (received.wrapping_neg(), sent.wrapping_neg());
+            Some("Server stats reset.\n".to_owned())
+        }
         b"wchs" => Some(watch_summary(state)),
         b"wchp" => Some(grouped(&watches_by_path(state))),
         b"wchc" => Some(grouped(&watches_by_session(state))),
         b"dump" => Some(dump(state)),
         _ => None,
     })
+}
+
+fn reset_connections(state: &mut State) {
+    let taken: Vec<_> = state.connections.values().map(|conn| conn.take_traffic()).collect();
+    for (received, sent) in taken {
+        state.traffic = (state.traffic.0.wrapping_add(received), state.traffic.1.wrapping_add(sent));
+    }
 }
 
 fn release(state: &State) -> &'static str {
@@ -76,12 +104,16 @@ fn short_name(op: i32) -> &'static str {
     }
 }
 
+/// Returns the number of frames received, sent and queued on the connections that are open.
+fn live(state: &State) -> (u64, u64, usize) {
+    let traffic = state.connections.values().map(|conn| conn.traffic());
+    traffic.fold((0, 0, 0), |sum, (received, sent, queued)| (sum.0 + received, sum.1 + sent, sum.2 + queued))
+}
+
+/// Returns the same since the start or the last `srst`.
 fn totals(state: &State) -> (u64, u64, usize) {
-    state
-        .connections
-        .values()
-        .map(|conn| conn.traffic())
-        .fold((0, 0, 0), |sum, (received, sent, queued, ..)| (sum.0 + received, sum.1 + sent, sum.2 + queued))
+    let (received, sent, queued) = live(state);
+    (state.traffic.0.wrapping_add(received), state.traffic.1.wrapping_add(sent), queued)
 }
 
 fn summary(state: &State) -> String {
@@ -98,47 +130,134 @@ fn summary(state: &State) -> String {
 fn clients(state: &State, detailed: bool) -> String {
     let mut text = String::new();
     for conn in state.connections.values() {
-        let (received, sent, queued, last, xid) = conn.traffic();
-        let _ = write!(text, " /{}[1](queued={queued},recved={received},sent={sent}", conn.peer);
-        if let (true, Some(session)) = (detailed, state.sessions.get(conn.session())) {
-            let _ = write!(
-                text,
-                ",sid={:#x},lop={},est={},to={},lcxid={xid:#x},lzxid={:#x},lresp=0,llat=0,minlat=0,avglat=0,maxlat=0",
-                conn.session(),
-                short_name(last),
-                conn.since_ms,
-                session.timeout_ms,
-                state.zxid,
-            );
+        let (received, sent, queued) = conn.traffic();
+        let session = state.sessions.get(conn.session()).filter(|_| conn.is_greeted());
+        // The operations of the socket for which the server waits.
+        let waits_for = i32::from(session.is_some());
+        let _ = write!(text, " /{}[{waits_for}](queued={queued},recved={received},sent={sent}", conn.peer);
+        if let (true, Some(session)) = (detailed, session) {
+            let (name, xid, zxid) =
+                conn.last().map_or(("NA", -1, -1), |(opcode, xid, zxid)| (short_name(opcode), xid, zxid));
+            let (id, since) = (conn.session(), conn.since_ms);
+            let _ = write!(text, ",sid={id:#x},lop={name},est={since},to={}", session.timeout_ms);
+            if xid >= 0 {
+                let _ = write!(text, ",lcxid={xid:#x}");
+            }
+            let _ = write!(text, ",lzxid={zxid:#x},lresp=0,llat=0,minlat=0,avglat=0,maxlat=0");
         }
         text.push_str(")\n");
     }
     text
 }
 
+/// What `mntr` counts and this server does not: it is always 0 here.
+const ZERO: &str = "\
+    non_mtls_remote_conn_count connection_drop_probability auth_failed_count local_sessions \
+    outstanding_tls_handshake non_mtls_local_conn_count proposal_count watch_bytes \
+    outstanding_changes_removed throttled_ops stale_requests_dropped large_requests_rejected \
+    insecure_admin_count connection_rejected cnxn_closed_without_zk_server_running \
+    sessionless_connections_expired looking_count dead_watchers_queued stale_requests \
+    connection_drop_count learner_proposal_received_count digest_mismatches_count dead_watchers_cleared \
+    response_packet_cache_hits bytes_received_count add_dead_watcher_stall_time \
+    request_throttle_wait_count requests_not_forwarded_to_commit_processor response_packet_cache_misses \
+    ensemble_auth_success prep_processor_request_queued learner_commit_received_count stale_replies \
+    connection_request_count response_bytes ensemble_auth_fail diff_count \
+    response_packet_get_children_cache_misses connection_revalidate_count \
+    quit_leading_due_to_disloyal_voter snap_count unrecoverable_error_count unsuccessful_handshake \
+    commit_count stale_sessions_expired response_packet_get_children_cache_hits \
+    sync_processor_request_queued outstanding_changes_queued request_commit_queued ensemble_auth_skip \
+    skip_learner_request_to_next_processor_count tls_handshake_exceeded revalidate_count";
+/// What has an average, a minimum, a maximum, a count and a sum.
+const SUMMARIES: &str = "\
+    socket_closing_time proposal_process_time leader_unavailable_time node_created_watch_count \
+    session_queues_drained write_commit_proc_req_queued connection_token_deficit \
+    read_commit_proc_req_queued node_deleted_watch_count startup_txns_load_time sync_processor_queue_size \
+    follower_sync_time prep_processor_queue_size fsynctime inflight_snap_count \
+    reads_issued_from_session_queue learner_request_processor_queue_size snapshottime unavailable_time \
+    startup_txns_loaded reads_after_write_in_session_queue requests_in_session_queue \
+    write_commit_proc_issued prep_process_time pending_session_queue_size \
+    time_waiting_empty_pool_in_commit_processor_read_ms commit_process_time dbinittime inflight_diff_count \
+    netty_queued_buffer_capacity election_time commit_commit_proc_req_queued sync_processor_batch_size \
+    node_children_watch_count write_batch_time_in_commit_processor read_commit_proc_issued \
+    concurrent_request_processing_in_commit_processor observer_sync_time node_changed_watch_count \
+    sync_process_time startup_snap_load_time";
+/// What has percentiles besides.
+const PERCENTILES: &str = "\
+    prep_processor_queue_time_ms jvm_pause_time_ms close_session_prep_time read_commitproc_time_ms \
+    updatelatency local_write_committed_time_ms request_throttle_queue_time_ms readlatency \
+    quorum_ack_latency om_commit_process_time_ms read_final_proc_time_ms commit_propagation_latency \
+    dead_watchers_cleaner_latency write_final_proc_time_ms proposal_ack_creation_latency proposal_latency \
+    om_proposal_process_time_ms sync_processor_queue_and_flush_time_ms propagation_latency \
+    server_write_committed_time_ms sync_processor_queue_time_ms sync_processor_queue_flush_time_ms \
+    write_commitproc_time_ms";
+/// What 3.9 has besides.
+const ZERO_3_9: &str = "\
+    restore_error_count restore_rate_limited_count snapshot_error_count snapshot_rate_limited_count";
+const SUMMARIES_3_9: &str = "restore_time";
+
 fn monitor(state: &State) -> String {
     let (received, sent, queued) = totals(state);
     let ephemerals: usize = state.tree.owners().map(|owner| state.tree.ephemerals(owner).count()).sum();
-    let lines: [(&str, String); 14] = [
-        ("zk_version", release(state).to_owned()),
-        ("zk_server_state", "standalone".to_owned()),
-        ("zk_avg_latency", "0.0".to_owned()),
-        ("zk_min_latency", "0".to_owned()),
-        ("zk_max_latency", "0".to_owned()),
-        ("zk_packets_received", received.to_string()),
-        ("zk_packets_sent", sent.to_string()),
-        ("zk_num_alive_connections", state.connections.len().to_string()),
-        ("zk_outstanding_requests", queued.to_string()),
-        ("zk_global_sessions", state.sessions.iter().count().to_string()),
-        ("zk_znode_count", nodes(state).to_string()),
-        ("zk_watch_count", state.watches.len().to_string()),
-        ("zk_ephemerals_count", ephemerals.to_string()),
-        ("zk_approximate_data_size", state.tree.size().to_string()),
-    ];
-    lines.into_iter().fold(String::new(), |mut text, (key, value)| {
-        let _ = writeln!(text, "{key}\t{value}");
-        text
-    })
+    let mut text = String::new();
+    let mut line = |key: &str, value: &dyn std::fmt::Display| {
+        let _ = writeln!(text, "zk_{key}\t{value}");
+    };
+    line("version", &release(state));
+    line("server_state", &"standalone");
+    line("ephemerals_count", &ephemerals);
+    line("num_alive_connections", &state.connections.len());
+    line("avg_latency", &"0.0");
+    line("outstanding_requests", &queued);
+    line("znode_count", &nodes(state));
+    line("global_sessions", &state.sessions.iter().count());
+    line("packets_sent", &sent);
+    line("packets_received", &received);
+    line("watch_count", &state.watches.len());
+    line("min_latency", &0);
+    line("max_latency", &0);
+    line("approximate_data_size", &state.tree.size());
+    line("uptime", &state.uptime_ms());
+    // Of what this server does not measure, as where nothing was measured yet.
+    for size in ["last_client_response_size", "max_client_response_size", "min_client_response_size"] {
+        line(size, &-1);
+    }
+    line("max_file_descriptor_count", &1024);
+    line("open_file_descriptor_count", &state.connections.len());
+    let newer = if state.config.version == Version::V3_9 { (ZERO_3_9, SUMMARIES_3_9) } else { ("", "") };
+    for key in ZERO.split_whitespace().chain(newer.0.split_whitespace()) {
+        line(key, &if key == "connection_drop_probability" { "0.0" } else { "0" });
+    }
+    let percentiles = PERCENTILES.split_whitespace();
+    for key in SUMMARIES.split_whitespace().chain(newer.1.split_whitespace()).chain(percentiles.clone()) {
+        line(&format!("avg_{key}"), &"0.0");
+        for of in ["min", "max", "cnt", "sum"] {
+            line(&format!("{of}_{key}"), &0);
+        }
+    }
+    for key in percentiles {
+        for of in ["p50", "p95", "p99", "p999"] {
+            line(&format!("{of}_{key}"), &0);
+        }
+    }
+    text
+}
+
+/// What Java knows of its environment, where this process knows it.
+fn environment(state: &State) -> String {
+    let known = |variable: &str| std::env::var(variable).unwrap_or_else(|_| "?".to_owned());
+    let directory = std::env::current_dir().map(|path| path.display().to_string()).unwrap_or_default();
+    format!(
+        "Environment:\nzookeeper.version={}\nhost.name=localhost\njava.version=<NA>\njava.vendor=<NA>\n\
+         java.home=<NA>\njava.class.path=\njava.library.path=\njava.io.tmpdir={}\njava.compiler=<NA>\n\
+         os.name={}\nos.arch={}\nos.version=?\nuser.name={}\nuser.home={}\nuser.dir={directory}\n\
+         os.memory.free=0MB\nos.memory.max=0MB\nos.memory.total=0MB\n",
+        release(state),
+        std::env::temp_dir().display(),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        known("USER"),
+        known("HOME"),
+    )
 }
 
 fn configuration(state: &State, port: u16) -> String {
@@ -186,23 +305,32 @@ fn grouped(groups: &BTreeMap<String, Vec<String>>) -> String {
     text
 }
 
-fn dump(state: &State) -> String {
-    let mut expiring: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
-    for (id, session) in state.sessions.iter() {
-        expiring.entry(session.expires_at).or_default().push(id);
-    }
-    let mut text = format!(
-        "SessionTracker dump:\nSession Sets ({})/({}):\n",
-        expiring.len(),
-        state.sessions.iter().count()
-    );
-    for (at, sessions) in expiring {
-        let left = at.saturating_sub(state.now());
-        let _ = writeln!(text, "{} expire in {left} ms:", sessions.len());
-        for id in sessions {
-            let _ = writeln!(text, "\t{id:#x}");
+/// Writes sets of what expires, by when.
+fn expiring(text: &mut String, of: &str, sets: &BTreeMap<i64, Vec<String>>) {
+    let total: usize = sets.values().map(Vec::len).sum();
+    let _ = writeln!(text, "{of} Sets ({})/({total}):", sets.len());
+    for (at, lines) in sets {
+        let _ = writeln!(text, "{} expire at {}:", lines.len(), date(*at));
+        for line in lines {
+            let _ = writeln!(text, "\t{line}");
         }
     }
+}
+
+fn dump(state: &State) -> String {
+    let wall = |at: u64| wall_ms() - millis(state.now()) + millis(at);
+    let mut text = "SessionTracker dump:\n".to_owned();
+    let mut sessions: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+    let mut connections: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+    for (id, session) in state.sessions.iter() {
+        sessions.entry(wall(session.expires_at)).or_default().push(format!("{id:#x}"));
+    }
+    for conn in state.connections.values() {
+        let at = state.sessions.get(conn.session()).map_or_else(wall_ms, |session| wall(session.expires_at));
+        let line = format!("ip: /{} sessionId: {:#x}", conn.peer, conn.session());
+        connections.entry(at).or_default().push(line);
+    }
+    expiring(&mut text, "Session", &sessions);
     let _ =
         writeln!(text, "ephemeral nodes dump:\nSessions with Ephemerals ({}):", state.tree.owners().count());
     for owner in state.tree.owners() {
@@ -211,5 +339,53 @@ fn dump(state: &State) -> String {
             let _ = writeln!(text, "\t{path}");
         }
     }
+    text.push_str("Connections dump:\n");
+    expiring(&mut text, "Connections", &connections);
     text
+}
+
+fn millis(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX / 4)
+}
+
+/// Writes milliseconds since the Unix epoch as Java's `Date` does, in UTC.
+fn date(ms: i64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1000);
+    // Years that begin in March have their leap day at the end; an era is 400 of them.
+    let (era, day) = ((days + 719_468).div_euclid(146_097), (days + 719_468).rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
+    let year = year + era * 400 + i64::from(month >= 10);
+    let name = |names: &[&'static str], index: i64| {
+        usize::try_from(index).ok().and_then(|index| names.get(index).copied()).unwrap_or_default()
+    };
+    format!(
+        "{} {} {day_of_month:02} {:02}:{:02}:{:02} UTC {year}",
+        name(&DAYS, days.rem_euclid(7)),
+        name(&MONTHS, (month + 2) % 12),
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn dates_are_written_as_java_writes_them() {
+        for (ms, text) in [
+            (0, "Thu Jan 01 00:00:00 UTC 1970"),
+            (951_827_696_789, "Tue Feb 29 12:34:56 UTC 2000"),
+            (1_795_614_185_000, "Wed Nov 25 13:43:05 UTC 2026"),
+            (4_107_542_399_000, "Sun Feb 28 23:59:59 UTC 2100"),
+            (4_107_542_400_000, "Mon Mar 01 00:00:00 UTC 2100"),
+        ] {
+            assert_eq!(super::date(ms), text);
+        }
+    }
 }

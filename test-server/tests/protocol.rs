@@ -563,6 +563,59 @@ fn an_unknown_request_is_refused_and_ends_the_connection() {
     assert_eq!(server.counters().requests(Op::Other(4711)), 1);
 }
 
+#[test]
+fn a_check_outside_a_multi_has_no_reply_if_it_succeeds() {
+    let server = Server::start().unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    let check = |version| Body::new().string("/").i32(version);
+    let before = raw.ask(op::PING, &Body::new()).unwrap().1.zxid;
+    raw.send(op::CHECK, &check(-1)).unwrap();
+    let pong = raw.ask(op::PING, &Body::new()).unwrap().1;
+    assert_eq!(pong.zxid, before + 1, "it is a transaction");
+    assert_eq!(raw.ask(op::CHECK, &check(7)).unwrap().1.error, -103);
+    let newer = Server::builder().zookeeper_version(Version::V3_9).start().unwrap();
+    let mut raw = Raw::connect(newer.addr(), T).unwrap();
+    let refused = raw.ask(op::CHECK, &check(-1)).unwrap().1;
+    assert_eq!((refused.error, refused.zxid), (-6, -1));
+    assert!(closed(&mut raw));
+}
+
+#[test]
+fn a_client_that_asks_for_a_session_once_more_is_greeted_once_more_and_gets_its_timeout() {
+    let server = Server::start().unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    raw.send(op::CREATE_SESSION, &Body::new().i32(5000)).unwrap();
+    let greeting = read_frame(&mut raw.stream).unwrap();
+    assert_eq!(Parse(&greeting[4..]).i32(), T);
+    assert_eq!(Parse(&greeting[8..]).i64(), raw.session());
+    assert_eq!(server.sessions()[0].timeout, Duration::from_secs(5));
+    assert_eq!(raw.ask(op::CREATE_SESSION, &Body::new()).unwrap().1.error, -5);
+}
+
+#[test]
+fn nothing_can_be_watched_or_found_on_the_null_path() {
+    let server = Server::start().unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    let null = || Body::new().buffer(None);
+    raw.call(op::ADD_WATCH, &null().i32(0));
+    assert_eq!(server.watches(), 0);
+    assert_eq!(raw.ask(op::REMOVE_WATCHES, &null().i32(3)).unwrap().1.error, NO_WATCHER);
+    assert_eq!(raw.ask(op::GET_DATA, &null().bool(false)).unwrap().1.error, -5);
+    assert_eq!(raw.call(op::SYNC, &null()).body, (-1i32).to_be_bytes());
+}
+
+#[test]
+fn a_super_user_may_do_everything() {
+    let server = Server::builder().super_digest("super:xQJmxLMiHGwaqBvst5y6rkB6HQs=").start().unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    let closed = Body::new().string("/closed").buffer(None).acl(&[(0, "world", "anyone")]).i32(0);
+    raw.call(op::CREATE, &closed);
+    let read = Body::path_watch("/closed", false);
+    assert_eq!(raw.ask(op::GET_DATA, &read).unwrap().1.error, NO_AUTH);
+    raw.call(op::AUTH, &Body::new().i32(0).string("digest").buffer(Some(b"super:admin")));
+    raw.call(op::GET_DATA, &read);
+}
+
 /// Requests that almost make sense get further than noise.
 fn almost() -> impl Strategy<Value = (i32, Vec<u8>)> {
     let op = prop_oneof![

@@ -249,12 +249,13 @@ pub fn never_for(
 /// Shows that a client has done all that it can do by itself: what it would do without another word of a
 /// server has happened when [`pass`](Self::pass) returns.
 ///
-/// It holds a fair lock that only one may want, and asks for it again. That is refused by the client itself, on the
+/// It holds a fair lock for which only one may wait, waits for it, and asks for it again. That is refused by the client itself, on the
 /// session's thread, which does one thing after the other; no server is asked.
 #[derive(Debug)]
 pub struct Barrier {
     lock: InterProcessFairLock,
     _held: LockGuard,
+    _waiting: QueuedLock,
 }
 
 impl Barrier {
@@ -267,7 +268,8 @@ impl Barrier {
     pub async fn at(client: &Client, path: &str) -> Self {
         let lock = InterProcessFairLock::builder(client, path).max_waiters(1).build().unwrap();
         let held = within("the barrier's lock", lock.lock()).await.unwrap();
-        Self { lock, _held: held }
+        let waiting = within("the barrier's waiter", lock.enqueue()).await.unwrap();
+        Self { lock, _held: held, _waiting: waiting }
     }
 
     /// Waits for the client.

@@ -59,6 +59,8 @@ impl<E: fmt::Display> IntoOutcome for Result<(), E> {
 #[derive(Debug)]
 pub struct Suite {
     trials: Vec<Trial>,
+    /// Returns what the output ends with when all trials have run, if there is anything to say.
+    pub last_line: Option<fn() -> Option<String>>,
     not_run: NotRun,
     limit: Duration,
     at_once: Option<usize>,
@@ -95,6 +97,7 @@ impl Suite {
     pub fn new() -> Self {
         Self {
             trials: Vec::new(),
+            last_line: None,
             not_run: NotRun::default(),
             limit: TIME_LIMIT,
             at_once: None,
@@ -166,8 +169,9 @@ impl Suite {
         if let Some(found) = peers::found() {
             println!("peers: {found}");
         }
-        if let Some(summary) = self.not_run.summary() {
-            println!("{summary}");
+        let last = self.last_line.and_then(|line| line());
+        for line in [self.not_run.summary(), last].into_iter().flatten() {
+            println!("{line}");
         }
         stop_shared();
         process::exit(if conclusion.has_failed() { 101 } else { 0 })

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use test_support::in_process::connect_as;
-use zookeeper_recipes::{Client, ConnectError, ErrorKind, InterProcessMutex, RetryPolicy, ServerFailureKind};
+use zookeeper_recipes::{Client, ConnectError, ErrorKind, InterProcessMutex, RetryPolicy, ServerFailure};
 use zookeeper_test_server::Server;
 
 /// The connect timeout of these tests, a part of which the servers are asked in.
@@ -53,33 +53,33 @@ async fn fails(servers: &str) -> ConnectError {
     Client::builder().connect_timeout(TIMEOUT).connect(servers).await.unwrap_err()
 }
 
-fn failures(error: &ConnectError) -> Vec<(String, ServerFailureKind)> {
+fn failures(error: &ConnectError) -> Vec<(String, ServerFailure)> {
     let ConnectError::TimedOut { failures, .. } = error else { panic!("{error:?}") };
-    failures.iter().map(|failure| (failure.server().to_owned(), failure.kind())).collect()
+    failures.clone()
 }
 
 // Shows: connect-errors
 #[tokio::test]
 async fn each_server_is_named_with_its_cause() {
     let cases = [
-        (nothing_listens(), ServerFailureKind::ConnectionRefused),
-        ("no-such-host.invalid:2181".to_owned(), ServerFailureKind::UnknownHost),
-        (serve(drop), ServerFailureKind::ClosedAtOnce),
-        (serve(|stream| answers(stream, b"", false)), ServerFailureKind::NoAnswer),
-        (serve(|stream| answers(stream, &[0x15, 3, 3, 0, 2, 2, 80], false)), ServerFailureKind::SpeaksTls),
+        (nothing_listens(), ServerFailure::ConnectionRefused),
+        ("no-such-host.invalid:2181".to_owned(), ServerFailure::UnknownHost),
+        (serve(drop), ServerFailure::ClosedAtOnce),
+        (serve(|stream| answers(stream, b"", false)), ServerFailure::NoAnswer),
+        (serve(|stream| answers(stream, &[0x15, 3, 3, 0, 2, 2, 80], false)), ServerFailure::SpeaksTls),
         (
             serve(|stream| answers(stream, b"HTTP/1.1 400 Bad Request\r\n\r\n", true)),
-            ServerFailureKind::NotZooKeeper,
+            ServerFailure::NotZooKeeper,
         ),
         (
             serve(|stream| {
                 answers(stream, b"This ZooKeeper instance is not currently serving requests\n", false);
             }),
-            ServerFailureKind::NotServing,
+            ServerFailure::NotServing,
         ),
         (
             serve(|stream| answers(stream, b"Zookeeper version: 3.8.0\nMode: follower\n", false)),
-            ServerFailureKind::NoSession,
+            ServerFailure::NoSession,
         ),
     ];
     let servers: Vec<&str> = cases.iter().map(|(server, _)| &**server).collect();
@@ -113,7 +113,7 @@ async fn asking_makes_no_session() {
     // The handshake is not answered, but the question is.
     let _handshakes =
         server.hold_request(zookeeper_test_server::Match::op(zookeeper_test_server::Op::Connect).always());
-    let expected = [(server.connect_string(), ServerFailureKind::NoSession)];
+    let expected = [(server.connect_string(), ServerFailure::NoSession)];
     let mut found = Vec::new();
     for _ in 0..TRIES {
         found = failures(&fails(&server.connect_string()).await);
@@ -129,7 +129,7 @@ async fn asking_makes_no_session() {
 async fn a_server_that_is_named_twice_is_asked_once() {
     let server = nothing_listens();
     let error = fails(&format!("{server},{server}/shop")).await;
-    assert_eq!(failures(&error), [(server, ServerFailureKind::ConnectionRefused)]);
+    assert_eq!(failures(&error), [(server, ServerFailure::ConnectionRefused)]);
 }
 
 /// A lock that finds no server says why as well, through its sources.

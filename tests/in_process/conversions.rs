@@ -12,8 +12,7 @@ use test_support::in_process::{
 use test_support::{ByHand, SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    AnyGuard, Client, ConversionError, ConversionFailure, LockState, LostReason, NodePath, ReadGuard,
-    ReleaseError, WriteGuard,
+    AnyGuard, Client, ConversionError, LockState, LostReason, NodePath, ReadGuard, ReleaseError, WriteGuard,
 };
 use zookeeper_test_server::{Direction, Gate, Match, Op, Server};
 
@@ -323,8 +322,8 @@ async fn a_request_to_an_upgrade_that_fails_is_not_missed() {
     drop(beside);
 }
 
-fn is_not_converted(reason: &ConversionFailure) -> bool {
-    matches!(reason, ConversionFailure::Lost(lost) if lost.reason() == LostReason::NotConverted)
+fn is_not_converted<G>(error: &ConversionError<G>) -> bool {
+    matches!(error, ConversionError::Lost { source: lost, .. } if lost.reason() == LostReason::NotConverted)
 }
 
 /// A reader whose upgrade is in vain, and which may not take its write node back.
@@ -333,7 +332,7 @@ async fn refused_retreat(server: &Server, client: &Client, refusals: usize) -> R
     let deletions = Match::op(Op::Delete).session(session(client)).path_contains("__WRIT__").times(refusals);
     server.fail(deletions, NO_AUTH);
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(is_not_converted(failed.reason()), "{}", failed.reason());
+    assert!(is_not_converted(&failed), "{failed}");
     failed.into_guard()
 }
 
@@ -349,7 +348,7 @@ async fn an_upgrade_that_may_not_be_taken_back_is_a_lost_lock_and_leaves_nothing
     // The answer came when both nodes were gone.
     assert_eq!(server.children(DIRECTORY).len(), 1);
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(is_not_converted(failed.reason()), "{}", failed.reason());
+    assert!(is_not_converted(&failed), "{failed}");
     assert!(beside.is_held());
     a.flush(SOON).await.unwrap();
     beside.release().await.unwrap();
@@ -367,11 +366,11 @@ async fn what_a_refused_upgrade_leaves_lets_no_other_in_beside_a_reader() {
     let left = server.children(DIRECTORY);
     assert_eq!(left.len(), 3, "the write node alone: {left:?}");
     let failed = within("an answer", one.try_upgrade()).await.unwrap_err();
-    assert!(matches!(failed.reason(), ConversionFailure::Contended), "{}", failed.reason());
+    assert!(matches!(failed, ConversionError::Contended { .. }), "{failed}");
     // Not alone either, though it is: whether the other is inside cannot be told.
     two.release().await.unwrap();
     let failed = within("an answer", failed.into_guard().try_upgrade()).await.unwrap_err();
-    assert!(matches!(failed.reason(), ConversionFailure::Contended), "{}", failed.reason());
+    assert!(matches!(failed, ConversionError::Contended { .. }), "{failed}");
     // It goes with its session.
     server.expire_session(session(&a));
     let writer = within("the upgrade", failed.into_guard().try_upgrade()).await.unwrap();
@@ -388,12 +387,12 @@ async fn an_upgrade_whose_read_node_may_not_be_deleted_is_a_lost_lock() {
     let reader = read(&a).await;
     server.fail(Match::op(Op::Delete).path(reader.node()).times(2), NO_AUTH);
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(is_not_converted(failed.reason()), "{}", failed.reason());
+    assert!(is_not_converted(&failed), "{failed}");
     let left = server.children(DIRECTORY);
     assert!(matches!(&left[..], [node] if node.contains("__READ__")), "{left:?}");
     let beside = read(&b).await;
     let failed = within("an answer", beside.try_upgrade()).await.unwrap_err();
-    assert!(matches!(failed.reason(), ConversionFailure::Contended), "{}", failed.reason());
+    assert!(matches!(failed, ConversionError::Contended { .. }), "{failed}");
 }
 
 /// A conversion that another client disturbs by writing to the node that has to go, between every two of its

@@ -275,7 +275,7 @@ async fn more_waiters_than_allowed_are_refused() {
     let client = calm(&server).await;
     let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(2).build().unwrap();
     let holder = within("the grant", lock.lock()).await.unwrap();
-    let waiting = lock.enqueue().await.unwrap();
+    let (waiting, other) = (lock.enqueue().await.unwrap(), lock.enqueue().await.unwrap());
     let error = within("a refusal", lock.acquire(SOON)).await.unwrap_err();
     assert!(matches!(error, AcquireError::TooManyWaiters { max: 2, .. }) && error.is_retryable(), "{error}");
     let error = within("a refusal", lock.enqueue()).await.unwrap_err();
@@ -285,8 +285,24 @@ async fn more_waiters_than_allowed_are_refused() {
     drop(waiting);
     client.flush(SOON).await.unwrap();
     let waiting = lock.enqueue().await.unwrap();
-    drop((waiting, holder));
+    drop((waiting, other, holder));
     clean(&server, &[&client]).await;
+}
+
+/// However long its guard is kept.
+// Shows: fair-waiters
+#[tokio::test]
+async fn a_guard_that_is_lost_is_no_waiter() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(1).build().unwrap();
+    for _ in 0..2 {
+        let guard =
+            within("the grant", lock.acquire_with_lease(SOON, Duration::from_millis(20))).await.unwrap();
+        within("the loss", guard.lost()).await;
+        std::mem::forget(guard);
+    }
+    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

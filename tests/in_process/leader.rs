@@ -13,8 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ErrorKind, FencingToken, InterProcessMutex, LeaderLatch,
-    LeaderSelector, Leadership, LeadershipState, LostReason, NodeVersion, Participant, RetryPolicy,
-    TransactionError,
+    LeaderSelector, Leadership, LeadershipState, LostReason, Participant, RetryPolicy, TransactionError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, Op, Server};
 
@@ -43,7 +42,7 @@ async fn impatient(server: &Server) -> Client {
 }
 
 fn latch(client: &Client, id: &str) -> LeaderLatch {
-    LeaderLatch::builder(client, PATH).id(id).start().unwrap()
+    LeaderLatch::builder(client, PATH).id(id).build().unwrap()
 }
 
 fn selector(client: &Client) -> LeaderSelector {
@@ -194,9 +193,9 @@ async fn participants_are_seen_in_order_with_their_ids() {
         participants
     };
     let shown = |participants: &[Participant]| -> Vec<(String, bool, bool)> {
-        participants.iter().map(|p| (p.id().to_owned(), p.is_leader(), p.is_ours())).collect()
+        participants.iter().map(|p| (p.id().to_owned(), p.is_leader(), p.is_mine())).collect()
     };
-    let one = |id: &str, is_leader, is_ours| (id.to_owned(), is_leader, is_ours);
+    let one = |id: &str, is_leader, is_mine| (id.to_owned(), is_leader, is_mine);
     let by_first = seen(latches[0].clone()).await;
     assert_eq!(shown(&by_first), [one("first", true, true), one("second", false, false)]);
     assert_eq!(*by_first[0].node(), leadership.node());
@@ -227,7 +226,7 @@ async fn a_latch_and_a_lock_do_not_share_a_path() {
     latch.close().await.unwrap();
 
     let held = InterProcessMutex::new(&other, PATH).unwrap().lock().await.unwrap();
-    let refused = LeaderLatch::start(&connect(&server).await, PATH).unwrap();
+    let refused = LeaderLatch::new(&connect(&server).await, PATH).unwrap();
     let error = within("the refusal", refused.leadership()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::MixedRecipes), "{error}");
     assert!(!error.is_retryable() && error.path() == PATH);
@@ -242,9 +241,9 @@ async fn latches_of_one_client_share_an_id() {
     let server = start();
     let client = connect(&server).await;
     let _first = latch(&client, "a");
-    let error = LeaderLatch::builder(&client, PATH).id("b").start().unwrap_err();
+    let error = LeaderLatch::builder(&client, PATH).id("b").build().unwrap_err();
     assert!(matches!(error, BuildError::ConflictingOptions { option: "id", .. }), "{error}");
-    let second = LeaderLatch::start(&client, PATH).unwrap();
+    let second = LeaderLatch::new(&client, PATH).unwrap();
     until(&server, "both", |view| view.children(PATH).len() == 2).await;
     assert!(second.participants().await.unwrap().iter().all(|participant| participant.id() == "a"));
 }
@@ -488,12 +487,12 @@ async fn what_a_leadership_is_asked_after_its_end_says_why() {
     let client = connect(&server).await;
     let latch = latch(&client, "1");
     let leadership = leads(&latch).await;
-    let read = leadership.get_data(PATH).await.unwrap().unwrap();
-    leadership.transaction().set_data(PATH, "plan", read.version).commit().await.unwrap();
-    assert_eq!(leadership.get_data(PATH).await.unwrap().unwrap().data, b"plan");
+    let (_, version) = leadership.get_data(PATH).await.unwrap().unwrap();
+    leadership.transaction().set_data(PATH, "plan", version).commit().await.unwrap();
+    assert_eq!(leadership.get_data(PATH).await.unwrap().unwrap().0, b"plan");
     // Under way when it is given up, and sent after the node has gone.
     let gate = server.hold_request(Match::op(Op::Multi).session(session(&client)));
-    let mut write = task::spawn(leadership.transaction().set_data(PATH, "late", NodeVersion::Any).commit());
+    let mut write = task::spawn(leadership.transaction().set_data(PATH, "late", None).commit());
     assert_pending!(write.poll());
     within("the write", gate.wait_hit()).await;
     server.delete(&leadership.node()).unwrap();

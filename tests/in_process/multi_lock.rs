@@ -153,37 +153,59 @@ async fn the_loss_of_one_is_the_loss_of_all() {
 }
 
 /// Further ones wait in memory, and those that have left count until their nodes are gone.
-// Shows: bounded-nodes
+// Shows: bounded-nodes, live-contender
 #[tokio::test]
 async fn a_client_has_no_more_nodes_in_a_queue_than_it_may() {
     const MOST: usize = 64;
     let server = start_empty();
     let (client, other) = (calm(&server).await, calm(&server).await);
     let held = hold_one(&other, A).await;
-    for _ in 0..2 {
-        let waiting: Vec<_> = (0..100).map(|_| ByHand::new(multi(&client, &[A]).lock()).start()).collect();
-        until(&server, "its nodes", |view| view.children(A).len() > MOST).await;
-        let error = within("the end", timed_out(|timeout| multi(&client, &[A]).acquire(timeout))).await;
-        let AcquireError::TimedOut { contention, .. } = &error else { panic!("{error}") };
-        assert_eq!(contention.ahead, MOST);
-        let error = within("an answer", multi(&client, &[A]).try_lock()).await.unwrap_err();
-        assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
-        assert_eq!(queue_at(&server, A).len(), MOST + 1);
-        let deletions = server.hold_request(Match::op(Op::Delete).session(session(&client)).always());
-        drop(waiting);
-        within("the deletions", deletions.wait_hit()).await;
-        let mut next = ByHand::new(multi(&client, &[A]).lock()).start();
-        let late = multi(&client, &[A]).acquire(Duration::from_millis(10));
-        let error = within("the end", late).await.unwrap_err();
-        assert_eq!(error.kind(), Some(ErrorKind::Connection), "nobody of this client is in its way: {error}");
-        assert_eq!(queue_at(&server, A).len(), MOST + 1, "beside nodes on their way out");
-        deletions.release();
-        until(&server, "its node", |view| view.children(A).len() == 2).await;
-        assert!(next.poll().is_pending());
-        drop(next);
-        within("the flush", client.flush(SOON)).await.unwrap();
-    }
+    let (lock, mutex) = (multi(&client, &[A]), InterProcessMutex::new(&client, A).unwrap());
+    let waiting: Vec<_> = (0..100).map(|_| ByHand::new(lock.lock()).start()).collect();
+    until(&server, "its nodes", |view| view.children(A).len() > MOST).await;
+    let error = within("the end", timed_out(|timeout| lock.acquire(timeout))).await;
+    let AcquireError::TimedOut { contention, .. } = &error else { panic!("{error}") };
+    assert_eq!(contention.ahead, MOST);
+    let earlier = ByHand::new(mutex.acquire(Duration::from_millis(500))).start();
+    let error = within("an answer", lock.try_lock()).await.unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+    assert_eq!(queue_at(&server, A).len(), MOST + 1);
+
+    // As if they were not answered. Who waited for them before they left waits for nobody of this client after that.
+    let deletions = server.fail(Match::op(Op::Delete).session(session(&client)).always(), -4);
+    drop(waiting);
+    let mut next = ByHand::new(lock.lock()).start();
+    let error = within("the end", lock.acquire(Duration::from_millis(100))).await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::Connection), "nobody of this client is in its way: {error}");
+    let error = within("the end", earlier.finished()).await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::Connection), "nobody of this client is in its way: {error}");
+    let error = within("an answer", lock.try_lock()).await.unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+    assert_eq!(queue_at(&server, A).len(), MOST + 1, "with nodes on their way out");
+    deletions.remove();
+    until(&server, "its node", |view| view.children(A).len() == 2).await;
+    assert!(next.poll().is_pending());
+    drop(next);
+    within("the flush", client.flush(SOON)).await.unwrap();
     held.release().await.unwrap();
+}
+
+/// All slots are those of readers without an answer, and of orphans: no reader is in another's way.
+// Shows: bounded-nodes, live-contender
+#[tokio::test]
+async fn readers_that_have_all_slots_are_in_no_readers_way() {
+    let server = start_empty();
+    let client = calm(&server).await;
+    let lock = InterProcessReadWriteLock::new(&client, A).unwrap();
+    let multi = InterProcessMultiLock::new(&[&lock.read_lock()]).unwrap();
+    let creates = server.hold_request(Match::op(Op::Create).session(session(&client)).always());
+    let waiting: Vec<_> = (0..64).map(|_| ByHand::new(multi.lock()).start()).collect();
+    within("the creates", creates.wait_hit()).await;
+    let error = within("the end", multi.acquire(Duration::from_millis(100))).await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
+    creates.release();
+    drop(waiting);
+    within("the flush", client.flush(SOON)).await.unwrap();
 }
 
 /// Without the caller: its guard is kept.

@@ -9,7 +9,7 @@ use test_support::in_process::{DIRECTORY, calm, connect_for, numbers, session, s
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, BuildError, Client, ConversionFailure, Dialect, ErrorKind, InterProcessFairLock,
+    AcquireError, BuildError, Client, ConversionError, Dialect, ErrorKind, InterProcessFairLock,
     InterProcessMutex, InterProcessReadWriteLock, LockState, LostReason, NodePath, WriteGuard,
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
@@ -228,10 +228,10 @@ async fn a_lock_that_is_shared_is_not_converted() {
     let reader = writer.reenter_as_reader().unwrap();
     assert_eq!((reader.hold_count(), numbers(reader.fencing_token())), (2, numbers(writer.fencing_token())));
     let error = within("a refusal", writer.downgrade()).await.unwrap_err();
-    assert!(matches!(error.reason(), ConversionFailure::WouldDeadlock), "{error}");
+    assert!(matches!(error, ConversionError::WouldDeadlock { .. }), "{error}");
     let writer = error.into_guard();
     let error = within("a refusal", reader.try_upgrade()).await.unwrap_err();
-    assert!(matches!(error.reason(), ConversionFailure::WouldDeadlock), "{error}");
+    assert!(matches!(error, ConversionError::WouldDeadlock { .. }), "{error}");
     assert!(!error.is_retryable());
     let reader = error.into_guard();
     assert!(writer.is_held() && reader.is_held());
@@ -288,8 +288,8 @@ async fn a_reader_beside_another_gets_its_guard_back() {
     let before = nodes(&server);
     let (one, two) = tokio::join!(one.try_upgrade(), two.try_upgrade());
     let (one, two) = (one.unwrap_err(), two.unwrap_err());
-    assert!(matches!(one.reason(), ConversionFailure::Contended), "{one}");
-    assert!(matches!(two.reason(), ConversionFailure::Contended), "{two}");
+    assert!(matches!(one, ConversionError::Contended { .. }), "{one}");
+    assert!(matches!(two, ConversionError::Contended { .. }), "{two}");
     assert!(one.is_retryable());
     assert_eq!(nodes(&server), before, "the write nodes are gone before the answer");
     let (one, two) = (one.into_guard(), two.into_guard());
@@ -318,7 +318,7 @@ async fn a_reader_that_comes_during_an_upgrade_waits_for_it() {
     look.release();
     // It cannot be told from one that was inside before.
     let error = within("the answer", upgrade).await.unwrap().unwrap_err();
-    assert!(matches!(error.reason(), ConversionFailure::Contended), "{error}");
+    assert!(matches!(error, ConversionError::Contended { .. }), "{error}");
     late.granted().await.release().await.unwrap();
     error.into_guard().release().await.unwrap();
     clean(&server, &[&a, &b]).await;
@@ -344,7 +344,7 @@ async fn an_upgrade_whose_replies_are_lost_is_found_out() {
                 match within(&what, reader.try_upgrade()).await {
                     Ok(guard) if alone => guard.release().await.unwrap(),
                     Err(error) if !alone => {
-                        assert!(matches!(error.reason(), ConversionFailure::Contended), "{what}: {error}");
+                        assert!(matches!(error, ConversionError::Contended { .. }), "{what}: {error}");
                         assert_eq!(view(&server), "RR", "{what}");
                         error.into_guard().release().await.unwrap();
                     }
@@ -383,7 +383,7 @@ async fn a_session_that_ends_during_a_conversion_takes_the_lock_along() {
             assert!(server.expire_session(id));
             drop(gate);
             let error = within("the answer", downgrade).await.unwrap().unwrap_err();
-            let ConversionFailure::Lost(lost) = error.reason() else { panic!("{error}") };
+            let ConversionError::Lost { source: lost, .. } = &error else { panic!("{error}") };
             let reason = lost.reason();
             let error = error.into_guard().release().await.unwrap_err();
             assert!(!error.is_retryable(), "{error}");
@@ -408,7 +408,7 @@ async fn a_converted_lock_that_is_deleted_by_hand_is_told() {
     let writer = write(&client).await;
     server.delete(&writer.node()).unwrap();
     let error = within("the answer", writer.downgrade()).await.unwrap_err();
-    let ConversionFailure::Lost(lost) = error.reason() else { panic!("{error}") };
+    let ConversionError::Lost { source: lost, .. } = &error else { panic!("{error}") };
     assert_eq!(lost.reason(), LostReason::NodeDeleted);
     clean(&server, &[&client]).await;
 }
@@ -453,7 +453,7 @@ async fn an_upgrade_among_strangers_keeps_the_read_lock() {
     let stranger = format!("{DIRECTORY}/x-lock-0000000099");
     server.create(&stranger, "").unwrap();
     let error = within("the answer", reader.try_upgrade()).await.unwrap_err();
-    let ConversionFailure::Request(why) = error.reason() else { panic!("{error}") };
+    let ConversionError::Request { source: why, .. } = &error else { panic!("{error}") };
     assert_eq!((why.kind(), why.node()), (ErrorKind::MixedRecipes, Some(&*stranger)), "{why}");
     assert_eq!(server.children(DIRECTORY).len(), 2);
     assert!(error.into_guard().is_held());

@@ -318,6 +318,22 @@ async fn nothing_is_kept_without_a_handle_whenever_its_caller_leaves() {
     assert_clean(&server, "left").await;
 }
 
+/// The lock by another node.
+async fn another(lock: &InterProcessMutex, node: &str) -> LockGuard {
+    let another = async {
+        loop {
+            let guard = lock.lock().await.unwrap();
+            if guard.node().as_str() != node {
+                break guard;
+            }
+            // Before the event had arrived.
+            drop(guard);
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the grant", another).await
+}
+
 /// Only from health: after an interruption, a lost session or a node deleted by hand it is acquired as any other.
 // Shows: kept-node
 #[tokio::test]
@@ -331,48 +347,22 @@ async fn trouble_ends_the_keeping() {
     let mut next = task::spawn(lock.lock());
     assert_pending!(next.poll());
     server.refuse_connections(false);
-    let guard = within("the grant", next).await.unwrap();
-    assert_ne!(guard.node().as_str(), node);
-    drop(guard);
+    assert_ne!(within("the grant", next).await.unwrap().node().as_str(), node);
     // The end of the session.
     let node = kept(&server, &lock).await;
     server.expire_session(session(&client));
     gone(&server, &node).await;
     within("the loss", state.wait_for(|state| *state == ConnectionState::Lost)).await.unwrap();
-    let guard = within("the grant", lock.lock()).await.unwrap();
-    assert_ne!(guard.node().as_str(), node);
-    drop(guard);
+    assert_ne!(within("the grant", lock.lock()).await.unwrap().node().as_str(), node);
     // Another hand: the watch tells of that too.
     let node = kept(&server, &lock).await;
     server.delete(&node).unwrap();
-    let guard = within("the grant", async {
-        loop {
-            let guard = lock.lock().await.unwrap();
-            if guard.node().as_str() != node {
-                break guard;
-            }
-            // Before the event had arrived.
-            drop(guard);
-            tokio::task::yield_now().await;
-        }
-    });
-    let guard = guard.await;
-    guard.release().await.unwrap();
+    another(&lock, &node).await.release().await.unwrap();
     // The directory, which is made again.
     let node = kept(&server, &lock).await;
     server.delete(&node).unwrap();
     server.delete(DIRECTORY).unwrap();
-    let guard = within("the grant", async {
-        loop {
-            let guard = lock.lock().await.unwrap();
-            if guard.node().as_str() != node {
-                break guard;
-            }
-            drop(guard);
-            tokio::task::yield_now().await;
-        }
-    });
-    drop(guard.await);
+    drop(another(&lock, &node).await);
     end(&server, &[&client], lock, "trouble").await;
 }
 

@@ -10,7 +10,7 @@ use test_support::in_process::{
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, Contention, ConversionFailure, InterProcessReadWriteLock,
+    AcquireError, Client, ConnectionState, Contention, ConversionError, InterProcessReadWriteLock,
     LostReason, ReadGuard, WriteGuard,
 };
 use zookeeper_test_server::{Cut, Match, Op, Server};
@@ -56,20 +56,19 @@ async fn upgraded(reader: ReadGuard) -> WriteGuard {
                 Err(refused) if began.elapsed() >= Duration::from_millis(100) => {
                     reader = refused.into_guard();
                 }
-                Err(refused) => panic!("{refused}: {}", refused.reason()),
+                Err(refused) => panic!("{refused:?}"),
             }
         }
     };
     within("an upgrade that has time enough", again).await
 }
 
-async fn clean(server: &Server, clients: &[&Client], what: &str) {
+async fn clean(server: &Server, clients: &[&Client]) {
     for client in clients {
         client.flush(SOON).await.unwrap();
     }
     until(server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
     until(server, "the end of all watches", |view| view.watches() == 0).await;
-    let _ = what;
 }
 
 // Shows: kept-read-node
@@ -102,7 +101,7 @@ async fn readers_share_a_node_without_a_request() {
     assert_eq!(server.counters().total_requests(), 0);
     assert_eq!(queue(&server), [node.as_str()]);
     drop(lock);
-    clean(&server, &[&client], "shared").await;
+    clean(&server, &[&client]).await;
 }
 
 /// A writer of another process comes: it waits for those that are inside, and those that come later wait for it.
@@ -136,7 +135,7 @@ async fn a_writer_closes_the_node() {
     until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
     assert_eq!(at_once(&lock).node(), late.node());
     drop((late, lock));
-    clean(&server, &[&client, &other], "writer").await;
+    clean(&server, &[&client, &other]).await;
 }
 
 /// With no reader inside a writer has the lock after two flights, by a try too, and a writer of the same client.
@@ -158,7 +157,7 @@ async fn a_writer_gets_a_lock_that_is_only_kept() {
     assert!(within("the try", lock.read_lock().try_lock()).await.is_err());
     writer.release().await.unwrap();
     drop(lock);
-    clean(&server, &[&client, &other], "kept").await;
+    clean(&server, &[&client, &other]).await;
 }
 
 /// Readers of other processes cost a list, and close nothing.
@@ -180,7 +179,7 @@ async fn readers_of_other_processes_close_nothing() {
     until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
     assert_eq!(at_once(&lock).node(), one.node());
     drop((one, lock));
-    clean(&server, &[&client, &other], "readers").await;
+    clean(&server, &[&client, &other]).await;
 }
 
 /// An upgrade is refused beside another reader of the same node, and takes the node of one that is alone.
@@ -193,7 +192,7 @@ async fn an_upgrade_is_never_beside_a_reader() {
     let one = first(&server, &lock).await;
     let two = at_once(&lock);
     let refused = within("the answer", one.try_upgrade()).await.unwrap_err();
-    assert!(matches!(refused.reason(), ConversionFailure::Contended), "{refused}");
+    assert!(matches!(refused, ConversionError::Contended { .. }), "{refused}");
     drop(refused);
     let writer = within("the upgrade", two.try_upgrade()).await.unwrap();
     assert!(within("the try", lock.read_lock().try_lock()).await.is_err());
@@ -202,7 +201,7 @@ async fn an_upgrade_is_never_beside_a_reader() {
     let beside = within("the grant", lock.read_lock().lock()).await.unwrap();
     assert_ne!(beside.node(), reader.node());
     drop((reader, beside, lock));
-    clean(&server, &[&client], "upgrade").await;
+    clean(&server, &[&client]).await;
 }
 
 /// From the grant on, also if that came by the room in which readers wait.
@@ -218,7 +217,7 @@ async fn a_reader_that_is_alone_upgrades_at_once() {
         within("the release", writer.release()).await.unwrap();
     }
     drop(lock);
-    clean(&server, &[&client], "alone").await;
+    clean(&server, &[&client]).await;
 }
 
 /// Readers that wait behind a writer share one node, and all have the lock when it is its turn: also before a writer
@@ -266,7 +265,7 @@ async fn readers_that_wait_together_share_a_node() {
     }
     until(&server, "the end of their node", |view| view.children(DIRECTORY).len() == 1).await;
     drop((writer, lock));
-    clean(&server, &[&client, &other, &third], "together").await;
+    clean(&server, &[&client, &other, &third]).await;
 }
 
 /// A node that no reader is inside by is given up to an upgrade, of its own client or another.
@@ -297,7 +296,7 @@ async fn a_node_that_is_only_kept_is_given_up_to_an_upgrade() {
     let writer = upgraded(reader).await;
     assert_eq!(queue(&server).len(), 1);
     drop((writer, lock, theirs));
-    clean(&server, &[&client, &other], "given up").await;
+    clean(&server, &[&client, &other]).await;
 }
 
 /// Beside a reader of another client an upgrade waits shortly, and is refused.
@@ -313,12 +312,12 @@ async fn an_upgrade_is_refused_beside_a_reader_of_another_client() {
     // shows that.
     let began = Instant::now();
     let refused = within("the answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(matches!(refused.reason(), ConversionFailure::Contended), "{refused}");
+    assert!(matches!(refused, ConversionError::Contended { .. }), "{refused}");
     assert!(began.elapsed() >= Duration::from_millis(100), "{:?}", began.elapsed());
     let reader = refused.into_guard();
     assert!(reader.is_held() && inside.is_held() && queue(&server).len() == 2);
     drop((reader, inside, lock, theirs));
-    clean(&server, &[&client, &other], "refused").await;
+    clean(&server, &[&client, &other]).await;
 }
 
 /// The end of one reader's lease is not the end of the others.
@@ -338,7 +337,7 @@ async fn a_lease_ends_one_reader() {
     assert!(within("the release", short.release()).await.is_err());
     drop(one);
     drop(lock);
-    clean(&server, &[&client], "lease").await;
+    clean(&server, &[&client]).await;
 }
 
 /// Where a reader was asked to give the lock up, none joins its node after its release.
@@ -358,7 +357,14 @@ async fn a_requested_revocation_closes_the_node() {
     assert_ne!(next.node(), beside.node());
     assert!(beside.is_held() && server.exists(&beside.node()));
     drop((beside, next, lock));
-    clean(&server, &[&client, &other], "revoked").await;
+    clean(&server, &[&client, &other]).await;
+}
+
+/// All of these readers have lost their node.
+async fn all_lost(readers: &[&ReadGuard]) {
+    for reader in readers {
+        assert_eq!(within("the loss", reader.lost()).await.reason(), LostReason::NodeDeleted);
+    }
 }
 
 /// A heartbeat tells all readers of a node that it is gone.
@@ -371,13 +377,11 @@ async fn all_readers_hear_that_their_node_is_gone() {
     let one = first(&server, &lock).await;
     let inside: Vec<_> = (0..20).map(|_| at_once(&lock)).collect();
     server.delete(&one.node()).unwrap();
-    for guard in inside.iter().chain([&one]) {
-        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
-    }
+    all_lost(&inside.iter().chain([&one]).collect::<Vec<_>>()).await;
     let next = within("the grant", lock.read_lock().lock()).await.unwrap();
     assert_ne!(next.node(), one.node());
     drop((one, inside, next, lock));
-    clean(&server, &[&client], "gone").await;
+    clean(&server, &[&client]).await;
 }
 
 /// Another hand deletes the node of two readers, without the list by which the client would hear of it at once.
@@ -405,7 +409,7 @@ async fn all_readers_hear_of_the_end_that_a_transaction_finds() {
     assert_eq!(assert_ready!(lost.poll()).reason(), LostReason::NodeDeleted);
     assert!(within("the release", two.release()).await.is_err());
     drop((one, three, lock));
-    clean(&server, &[&client], "transaction").await;
+    clean(&server, &[&client]).await;
 }
 
 /// So does a reader that joins between a heartbeat and its answer.
@@ -423,10 +427,10 @@ async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
     let joined = at_once(&lock);
     assert_eq!(joined.node(), one.node());
     check.release();
-    assert_eq!(within("the loss", one.lost()).await.reason(), LostReason::NodeDeleted);
+    all_lost(&[&one]).await;
     assert!(!joined.is_held(), "one knows, and another does not");
     drop((one, joined, lock));
-    clean(&server, &[&client], "joined").await;
+    clean(&server, &[&client]).await;
 }
 
 /// The look that asks for writers finds that the node is gone.
@@ -439,11 +443,9 @@ async fn the_look_for_writers_tells_of_the_end() {
     let one = first(&server, &lock).await;
     let two = at_once(&lock);
     server.delete(&one.node()).unwrap();
-    for guard in [&one, &two] {
-        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
-    }
+    all_lost(&[&one, &two]).await;
     drop((one, two, lock));
-    clean(&server, &[&client], "listed").await;
+    clean(&server, &[&client]).await;
 }
 
 /// The watch for a revocation finds it too.
@@ -459,12 +461,10 @@ async fn the_watch_for_a_revocation_tells_of_the_end() {
     let node = one.node().to_string();
     until(&server, "the watch", move |view| view.watches_on(&node).len() == 1).await;
     deleted_unseen(&server, &client, &one).await;
-    for guard in [&one, &two] {
-        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
-    }
+    all_lost(&[&one, &two]).await;
     revoked.abort();
     drop((one, two, lock));
-    clean(&server, &[&client], "revoked").await;
+    clean(&server, &[&client]).await;
 }
 
 // Shows: kept-read-node
@@ -503,7 +503,7 @@ async fn trouble_closes_the_node() {
     let next = within("the grant", lock.read_lock().lock()).await.unwrap();
     assert_ne!(next.node(), one.node());
     drop((one, next, lock));
-    clean(&server, &[&client], "trouble").await;
+    clean(&server, &[&client]).await;
     // The end of the client.
     let lock = sticky(&client);
     let one = within("the grant", lock.read_lock().lock()).await.unwrap();

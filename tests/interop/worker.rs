@@ -13,10 +13,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    AcquireError, Acquired, Busy, Client, ConversionFailure, Dialect, ErrorKind, InterProcessFairLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessSemaphore, InterProcessWriteLock, LockGuard, MultiLockGuard, OrBusy as _, ReadGuard,
-    ReleaseError, RetryPolicy, SemaphorePermit, WriteGuard,
+    AcquireError,
+    Acquisition::{Acquired, Busy},
+    Client, ConversionError, Dialect, ErrorKind, InterProcessFairLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore,
+    InterProcessWriteLock, LockGuard, MultiLockGuard, OrBusy as _, ReadGuard, ReleaseError, RetryPolicy,
+    SemaphorePermit, WriteGuard,
 };
 
 use super::Failure;
@@ -470,7 +472,7 @@ impl Thread {
                 match guard.downgrade().await {
                     Ok(guard) => Held::Read(guard),
                     Err(e) => {
-                        self.note("trouble", &e.reason().to_string())?;
+                        self.note("trouble", &format!("{e:?}"))?;
                         return Ok((Held::Write(e.into_guard()), false));
                     }
                 }
@@ -481,8 +483,8 @@ impl Thread {
                     Held::Write(guard)
                 }
                 Err(e) => {
-                    if !matches!(e.reason(), ConversionFailure::Contended) {
-                        self.note("trouble", &e.reason().to_string())?;
+                    if !matches!(e, ConversionError::Contended { .. }) {
+                        self.note("trouble", &format!("{e:?}"))?;
                     }
                     let held = Held::Read(e.into_guard());
                     // It is as good as it was before.

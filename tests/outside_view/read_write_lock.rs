@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use test_support::Suite;
 use test_support::within;
-use zookeeper_recipes::{Client, ConversionFailure, InterProcessReadWriteLock};
+use zookeeper_recipes::{Client, ConversionError, InterProcessReadWriteLock};
 
 use crate::add;
 use crate::cast::Role::{self, Read, Write};
@@ -176,7 +176,7 @@ async fn conversions(outside: Outside) {
     assert_eq!(place(&reader.node()), number);
 
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(matches!(failed.reason(), ConversionFailure::Contended), "{failed:?}");
+    assert!(matches!(failed, ConversionError::Contended { .. }), "{failed:?}");
     outside.shows("an upgrade in vain", view(&[(1, Read), (2, Read), (3, Write)], &[(3, 2)])).await;
 
     second.release().await.unwrap();

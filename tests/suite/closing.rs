@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, DrainError, ErrorKind, Holding, InterProcessFairLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, LostReason,
+    AcquireError, Client, ConnectionState, ErrorKind, Holding, InterProcessFairLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, LostReason, ReleaseError,
     TryLockError,
 };
 
@@ -91,7 +91,7 @@ fn is_closed<T: std::fmt::Debug>(result: &Result<T, AcquireError>) {
 }
 
 /// A drain that has begun: what it ends at once has ended.
-async fn draining(client: &Client, timeout: Duration) -> tokio::task::JoinHandle<Result<(), DrainError>> {
+async fn draining(client: &Client, timeout: Duration) -> tokio::task::JoinHandle<Result<(), ReleaseError>> {
     let mutex = InterProcessMutex::new(client, "/nobody/else").unwrap();
     let waiter = mutex.lock();
     let held = mutex.lock().await.unwrap();
@@ -201,7 +201,7 @@ async fn a_drain_out_of_time_says_what_was_held_and_closes(env: &Env) {
     let released = InterProcessMutex::new(&client, env.path("c")).unwrap().lock().await.unwrap();
     drop(released);
     let error = within("an answer", client.drain(BRIEFLY)).await.unwrap_err();
-    let DrainError::StillHeld { timeout, held, source, .. } = &error else { panic!("{error:?}") };
+    let ReleaseError::StillHeld { timeout, held, source, .. } = &error else { panic!("{error:?}") };
     assert_eq!((*timeout, source.is_none()), (BRIEFLY, true));
     let paths: Vec<_> = held.iter().map(Holding::path).collect();
     assert_eq!(paths, [&first, &second]);

@@ -47,7 +47,7 @@ async fn one_latch_leads_at_a_time(env: &Env) {
         let (client, path, section) = (env.client().await, env.lock_path(), Arc::clone(&section));
         participants.spawn(async move {
             for _ in 0..4 {
-                let latch = LeaderLatch::start(&client, &path).unwrap();
+                let latch = LeaderLatch::new(&client, &path).unwrap();
                 let leadership = latch.leadership().await.unwrap();
                 leadership.while_held(section.visit()).await.unwrap();
                 latch.close().await.unwrap();
@@ -60,7 +60,7 @@ async fn one_latch_leads_at_a_time(env: &Env) {
 }
 
 fn latch(client: &Client, env: &Env, id: &str) -> LeaderLatch {
-    LeaderLatch::builder(client, env.lock_path()).id(id).start().unwrap()
+    LeaderLatch::builder(client, env.lock_path()).id(id).build().unwrap()
 }
 
 async fn leads(latch: &LeaderLatch) -> Leadership {

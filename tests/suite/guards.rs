@@ -7,7 +7,7 @@ use test_support::{block_on, within};
 use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
-use zookeeper_recipes::{InterProcessMutex, LockGuard, LostReason, NodeVersion, TransactionError};
+use zookeeper_recipes::{InterProcessMutex, LockGuard, LostReason, TransactionError};
 
 use crate::harness::{Behaviour, Env, OUTLIVED, behaviours};
 
@@ -211,9 +211,9 @@ async fn what_the_previous_holder_wrote_is_read(env: &Env) {
         tasks.spawn(async move {
             for round in 0..8 {
                 let guard = mutex.lock().await.unwrap();
-                let read = guard.get_data(&path).await.unwrap().unwrap();
-                let count: u32 = std::str::from_utf8(&read.data).unwrap().parse().unwrap_or(0);
-                let write = guard.transaction().set_data(&path, (count + 1).to_string(), read.version);
+                let (data, version) = guard.get_data(&path).await.unwrap().unwrap();
+                let count: u32 = std::str::from_utf8(&data).unwrap().parse().unwrap_or(0);
+                let write = guard.transaction().set_data(&path, (count + 1).to_string(), version);
                 write.create(format!("{log}/{task}-{round}"), "").commit().await.unwrap();
                 guard.release().await.unwrap();
             }
@@ -221,6 +221,6 @@ async fn what_the_previous_holder_wrote_is_read(env: &Env) {
     }
     within("all rounds", tasks.join_all()).await;
     let guard = within("the lock", env.mutex().await.lock()).await.unwrap();
-    let read = within("the count", guard.get_data(&path)).await.unwrap().unwrap();
-    assert_eq!((&*read.data, read.version), (&b"24"[..], NodeVersion::Exact(24)));
+    let (data, version) = within("the count", guard.get_data(&path)).await.unwrap().unwrap();
+    assert_eq!((&*data, version), (&b"24"[..], 24));
 }

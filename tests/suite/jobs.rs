@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use test_support::within;
 use tokio::task::JoinSet;
-use zookeeper_recipes::{OnceError, OnceOutcome, once};
+use zookeeper_recipes::{OnceError, OnceJob, OnceOutcome};
 
 use crate::harness::{Behaviour, Env, behaviours};
 
@@ -24,7 +24,8 @@ async fn one_of_many_runs_each(env: &Env) {
         processes.spawn(async move {
             for occasion in ["a", "b", "c", "d"] {
                 let outcome = loop {
-                    match once(&client, &path, occasion).run(|_| async { Ok::<_, String>(()) }).await {
+                    match OnceJob::new(&client, &path, occasion).run(|_| async { Ok::<_, String>(()) }).await
+                    {
                         Ok(outcome) => break outcome,
                         Err(error) => assert!(error.is_retryable(), "{error}"),
                     }
@@ -52,7 +53,7 @@ async fn one_that_dies_is_followed(env: &Env) {
     let dying = tokio::spawn({
         let (client, path) = (client.clone(), path.clone());
         async move {
-            let run = once(&client, &path, "a").run(|_| async move {
+            let run = OnceJob::new(&client, &path, "a").run(|_| async move {
                 began.send(()).unwrap();
                 std::future::pending::<Result<(), String>>().await
             });
@@ -62,7 +63,9 @@ async fn one_that_dies_is_followed(env: &Env) {
     within("the first run", begun).await.unwrap();
     let other = env.client().await;
     let following =
-        tokio::spawn(async move { once(&other, &path, "a").run(|_| async { Ok::<_, String>(7) }).await });
+        tokio::spawn(
+            async move { OnceJob::new(&other, &path, "a").run(|_| async { Ok::<_, String>(7) }).await },
+        );
     env.expire(&client, &link).await;
     let lost = within("the loss", dying).await.unwrap().unwrap_err();
     assert!(matches!(lost, OnceError::Lost(_)) && lost.is_retryable(), "{lost}");

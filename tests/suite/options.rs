@@ -5,7 +5,7 @@ use std::time::Duration;
 use test_support::within;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    Acl, BuildError, InterProcessMutex, InterProcessMutexBuilder, ParentNodes, Permissions, TryLockError,
+    Acl, BuildError, InterProcessMutex, ParentNodes, Permissions, RecipeBuilder, TryLockError,
 };
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
@@ -29,7 +29,7 @@ async fn handles_with_other_options_conflict(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
     let first = InterProcessMutex::builder(&client, &path).hand_off(3, LONG).data("x").build().unwrap();
-    type Set = fn(InterProcessMutexBuilder) -> InterProcessMutexBuilder;
+    type Set = fn(RecipeBuilder<InterProcessMutex>) -> RecipeBuilder<InterProcessMutex>;
     let others: [(&str, Set); 4] = [
         ("hand_off", |builder| builder.hand_off(4, LONG)),
         ("data", |builder| builder.data("y")),

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use test_support::within;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    AcquireError, Acquired, Busy, Contention, ErrorKind, InterProcessMutex, OrBusy, RetryPolicy, TryLockError,
+    AcquireError,
+    Acquisition::{Acquired, Busy},
+    Contention, ErrorKind, InterProcessMutex, OrBusy, RetryPolicy, TryLockError,
 };
 
 use crate::harness::{BRIEFLY, Behaviour, Env, LATE, behaviours, in_vain};

@@ -505,7 +505,7 @@ fn only_the_engine_and_the_session_speak_zookeeper() {
 #[test]
 fn nothing_is_logged_but_by_lines_of_the_journal() {
     // The macros, and what is told of calls.
-    let allowed = ["log", "journal", "note", "observer"].map(|name| format!("src/session/{name}.rs"));
+    let allowed = ["log", "journal", "observer"].map(|name| format!("src/session/{name}.rs"));
     let is_meant = |file: &str| !allowed.iter().any(|allowed| allowed == file);
     let found = forbidden(is_meant, |segments| segments.first().is_some_and(|first| first == "tracing"));
     assert_none(&found, "The library logs by the macros of src/session/log.rs, not by those of tracing.");

@@ -160,7 +160,7 @@ fn comment_text(text: &str) -> String {
 #[test]
 fn comments_are_plain() {
     let mut found = Vec::new();
-    let others = ["examples", "lockbench/src", "test-server/src"].map(files_below).concat();
+    let others = ["examples", "lockbench/src", "test-server/src", "zklock/src"].map(files_below).concat();
     for file in [sources(), others].concat() {
         let text = read(&file);
         found.extend(riddles_in(&file, &comment_text(&text)));
@@ -223,7 +223,7 @@ fn comparisons_leave_nothing_out() {
 #[test]
 fn pages_are_plain() {
     let pages = ["README.md", "CHANGELOG.md", "RELIABILITY.md", "PERFORMANCE.md", "ARCHITECTURE.md"];
-    let pages = [&pages[..], &["test-server/README.md"], &COMPARISONS].concat();
+    let pages = [&pages[..], &["test-server/README.md", "zklock/README.md"], &COMPARISONS].concat();
     let riddles = |page: &&str| {
         let words: Vec<String> = read(page).split_whitespace().map(str::to_owned).collect();
         riddles_in(Path::new(page), &words.join(" "))
@@ -273,7 +273,7 @@ fn heavy_phrases_do_not_come_back() {
     let others = ["README", "ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "PERFORMANCE", "RELIABILITY"]
         .iter()
         .chain(&["examples/README", "simulation/README", "simulation/mutants", "simulation/planted/README"])
-        .chain(&["simulation/reverted/README", "test-server/README"])
+        .chain(&["simulation/reverted/README", "test-server/README", "zklock/README"])
         .map(|name| PathBuf::from(format!("{name}.md")));
     let is_page = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "md");
     let pages: Vec<String> =
@@ -289,10 +289,10 @@ fn heavy_phrases_do_not_come_back() {
     }
 }
 
-/// The comments of the examples, the benchmark and the test server fit into a window of 110 columns.
+/// The comments of the examples, the benchmark, the test server and the command line tool fit into a window of 110 columns.
 #[test]
 fn comments_are_wrapped() {
-    for file in ["examples", "lockbench/src", "test-server/src"].map(files_below).concat() {
+    for file in ["examples", "lockbench/src", "test-server/src", "zklock/src"].map(files_below).concat() {
         let text = read(&file);
         let is_comment = |line: &&str| line.trim_start().starts_with("//") && !line.contains("| ");
         for line in text.lines().filter(is_comment) {

@@ -7,11 +7,11 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 22_200),
-    ("lines of its engine, protocol and session", 16_035),
-    ("doc lines of the library", 11_488),
-    ("public names", 94),
-    ("lines of tests", 34_800),
+    ("lines of the library", 21_031),
+    ("lines of its engine, protocol and session", 14_974),
+    ("doc lines of the library", 11_059),
+    ("public names", 75),
+    ("lines of tests", 34_830),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

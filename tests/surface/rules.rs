@@ -18,7 +18,7 @@ use super::{assert_written, files_below, read, root};
 const PAGE: &str = "docs/protocol.md";
 
 /// Where tests are, in real and in virtual time.
-const TESTS: [&str; 3] = ["tests", "test-support/tests", "simulation/tests"];
+const TESTS: [&str; 4] = ["tests", "test-support/tests", "simulation/tests", "zklock/tests"];
 
 /// The tests of each rule, as a page.
 const TESTS_PAGE: &str = "docs/protocol-tests.md";
@@ -65,8 +65,8 @@ fn files(directories: &[&str]) -> Vec<File> {
 }
 
 /// Where the protocol is cited: the code, the tests and the other pages.
-const CITING: [&str; 7] =
-    ["src", "tests", "test-support", "test-server", "simulation/tests", "examples", "docs"];
+const CITING: [&str; 8] =
+    ["src", "tests", "test-support", "test-server", "simulation/tests", "examples", "docs", "zklock"];
 
 /// All that may cite a page: the code, the tests and the other pages.
 fn all_files() -> Vec<File> {
@@ -299,7 +299,9 @@ fn the_page_of_tests_is_up_to_date() {
 fn the_tests_that_the_promises_name_exist() {
     let tests = files(&TESTS);
     let is_name = |word: &&str| word.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_' | ':'));
-    for (page, least) in [("RELIABILITY.md", 30), ("docs/redlock.md", 12), ("docs/redisson.md", 0)] {
+    for (page, least) in
+        [("RELIABILITY.md", 30), ("docs/redlock.md", 12), ("docs/redisson.md", 0), ("zklock/README.md", 2)]
+    {
         let text = read(page);
         let named: Vec<&str> = quoted(&text).filter(is_name).filter(|word| word.contains("::")).collect();
         assert!(named.len() > least, "{page}: {named:?}");

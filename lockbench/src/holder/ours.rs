@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use zookeeper_recipes::{Client, InterProcessMutex, LockGuard, NodeVersion};
+use zookeeper_recipes::{Client, InterProcessMutex, LockGuard};
 
 use super::Holder;
 use crate::Error;
@@ -57,15 +57,13 @@ impl Holder for Ours {
 
     async fn read(&self, node: &str) -> Result<(String, i64), Error> {
         let stored = self.lend(async |guard| guard.get_data(node).await).await??;
-        let data = stored.map(|stored| stored.data).unwrap_or_default();
+        let data = stored.map(|(data, _)| data).unwrap_or_default();
         Ok((String::from_utf8(data)?, 0))
     }
 
     /// By a transaction that is refused when the lock is not held.
     async fn write(&self, node: &str, value: &str, _: i64) -> Result<(), Error> {
-        let write = async |guard: &LockGuard| {
-            guard.transaction().set_data(node, value, NodeVersion::Any).commit().await
-        };
+        let write = async |guard: &LockGuard| guard.transaction().set_data(node, value, None).commit().await;
         Ok(self.lend(write).await??)
     }
 

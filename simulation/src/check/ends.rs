@@ -28,7 +28,7 @@ pub fn closed<E: Debug>(
     is_far: bool,
 ) -> Result<(), String> {
     match outcome {
-        Some(Err(error)) if is_far && variant(&error).ends_with("NotClosed") => Ok(()),
+        Some(Err(error)) if is_far && variant(&error) == "SessionNotClosed" => Ok(()),
         outcome => confirmed(client, what, outcome),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::{sleep, timeout};
-use zookeeper_recipes::{AcquireError, Client, ErrorKind, OnceError, OnceOutcome, OnceRun, once};
+use zookeeper_recipes::{AcquireError, Client, ErrorKind, OnceError, OnceJob, OnceOutcome, OnceRun};
 use zookeeper_test_server::Server;
 
 use super::{Inside, Waiting, polled};
@@ -52,7 +52,7 @@ async fn run<F: Future<Output = Result<(), String>>>(
     job: impl FnOnce(OnceRun) -> F,
 ) -> Result<(), String> {
     let (number, began) = (world.number(), world.now());
-    let builder = once(client, path(place), occasion.to_string()).keep(KEEP).wait(wait);
+    let builder = OnceJob::new(client, path(place), occasion.to_string()).keep(KEEP).wait(wait);
     let outcome = builder.run(|run| {
         run.record_with(move |transaction| transaction.create(write(place, occasion, number), ""));
         job(run)
@@ -60,7 +60,7 @@ async fn run<F: Future<Output = Result<(), String>>>(
     let outcome = outcome.await;
     let told = match &outcome {
         Ok(OnceOutcome::Ran(())) => Some(Outcome::Ran),
-        Ok(OnceOutcome::AlreadyRun(_)) => Some(Outcome::AlreadyRun),
+        Ok(OnceOutcome::AlreadyRun { .. }) => Some(Outcome::AlreadyRun),
         Err(OnceError::Unknown { .. }) => None,
         Err(_) => Some(Outcome::NotRecorded),
     };

@@ -36,7 +36,7 @@ pub fn selector(client: &Client, place: usize) -> LeaderSelector {
 pub async fn latch_turn(client: &Client, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
     let began = world.now();
     let builder = LeaderLatch::builder(client, path(place)).id(machine.number.to_string());
-    let latch = builder.start().expect("the options are valid");
+    let latch = builder.build().expect("the options are valid");
     let wait = Duration::from_millis(rng.range(1, 2 * world.plan.timeout_ms()));
     // While it does not wait, it may lead.
     let mut within = None;
@@ -159,7 +159,7 @@ pub async fn selector_turn(
 
 /// Leads once by a latch.
 pub async fn prove_latch(client: &Client, place: usize, patience: Duration) -> Result<(), String> {
-    let latch = LeaderLatch::start(client, path(place)).map_err(|error| error.to_string())?;
+    let latch = LeaderLatch::new(client, path(place)).map_err(|error| error.to_string())?;
     let led = timeout(patience, latch.leadership()).await;
     let left = latch.close().await;
     led.map_err(|_| "no leadership in time".to_owned())?.map_err(|error| error.to_string())?;

@@ -2,13 +2,14 @@
 //! what they hold, or not.
 
 use std::error::Error;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, ConversionFailure, ErrorKind, InterProcessFairLock, InterProcessLock,
+    AcquireError, AnyGuard, Client, ConversionError, ErrorKind, InterProcessFairLock, InterProcessLock,
     InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore,
     InterProcessWriteLock, LockGuard, ParentNodes, ReleaseError, TryLockError,
 };
@@ -320,10 +321,10 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
 
 /// A conversion of a hold of these nodes has failed: the node that was to take their place may be the one of which its
 /// holder is told that another process has deleted it.
-fn not_converted(world: &World, nodes: &[String], what: &str, reason: &ConversionFailure) {
-    world.sometimes(format!("{what} {}", variant(reason)));
+fn not_converted<G: Debug>(world: &World, nodes: &[String], what: &str, error: &ConversionError<G>) {
+    world.sometimes(format!("{what} {}", variant(error)));
     // Refused beside other readers, who may have this node.
-    if !matches!(reason, ConversionFailure::Contended) {
+    if !matches!(error, ConversionError::Contended { .. }) {
         nodes.iter().for_each(|node| world.may_break(node));
     }
 }
@@ -388,7 +389,7 @@ pub async fn hold(
                     Held::Write(guard)
                 }
                 Err(error) => {
-                    not_converted(world, &before, "not upgraded", error.reason());
+                    not_converted(world, &before, "not upgraded", &error);
                     return Some(Held::Read(error.into_guard()));
                 }
             },
@@ -398,7 +399,7 @@ pub async fn hold(
                     Held::Read(guard)
                 }
                 Err(error) => {
-                    not_converted(world, &before, "not downgraded", error.reason());
+                    not_converted(world, &before, "not downgraded", &error);
                     return Some(Held::Write(error.into_guard()));
                 }
             },

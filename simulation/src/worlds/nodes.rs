@@ -135,7 +135,7 @@ pub async fn node_turn(client: &Client, world: &World, machine: &Machine, place:
     if is_protected {
         builder = builder.protected();
     }
-    let node = builder.create().expect("the path is valid");
+    let node = builder.build().expect("the path is valid");
     if name != "one" {
         made_in_time(&name, world, machine, |wait| node.wait_for_initial_create(wait)).await;
     }

@@ -8,7 +8,7 @@ use test_support::in_process::{
     DIRECTORY, connect_for, never_for, session, start_impatient, until, until_lost,
 };
 use test_support::{SOON, within};
-use zookeeper_recipes::{Client, ConversionFailure, LostReason};
+use zookeeper_recipes::{Client, ConversionError, LostReason};
 use zookeeper_test_server::{Direction, Match, Op, Server, View};
 
 /// The session timeout.
@@ -30,7 +30,7 @@ async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
     server.freeze_expiry(false);
     let failed = within("an answer", downgrade).await.unwrap().unwrap_err();
     assert!(
-        matches!(failed.reason(), ConversionFailure::Lost(lost) if lost.reason() == LostReason::LeaseExpired),
+        matches!(&failed, ConversionError::Lost { source: lost, .. } if lost.reason() == LostReason::LeaseExpired),
         "{failed}"
     );
     until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
@@ -71,7 +71,7 @@ async fn an_upgrade_whose_directory_is_deleted_leaves_no_heartbeats() {
     server.delete(DIRECTORY).unwrap();
     gate.release();
     let failed = within("an answer", upgrade).await.unwrap().unwrap_err();
-    let ConversionFailure::Lost(lost) = failed.reason() else { panic!("{failed}") };
+    let ConversionError::Lost { source: lost, .. } = &failed else { panic!("{failed}") };
     assert_eq!(lost.reason(), LostReason::NodeDeleted);
     drop(failed);
     client.flush(SOON).await.unwrap();

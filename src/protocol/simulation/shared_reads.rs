@@ -1,5 +1,5 @@
-//! All schedules with few deviations of clients whose readers share a read node and keep it ([`Readers`]),
-//! together with writers and readers that become the writer. The records of the nodes, the order of the queue
+//! All schedules with few deviations of clients whose readers share a read node and keep it ([`Room`]),
+//! together with writers and readers that become the writer. The rooms, the order of the queue
 //! and the conversions are the real ones; the servers, the attempts and the watch of an open node are
 //! modelled here.
 //!
@@ -8,17 +8,21 @@
 //! (docs/protocol.md#kept-read-node, docs/protocol.md#upgrade).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::choices::{Choices, Turns, count};
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created};
 use crate::protocol::failure::{Answer, FailureKind};
+use crate::protocol::moment::Moment;
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
-use crate::protocol::readers::{Leaving, Readers};
+use crate::protocol::room::{HandOff, Newcomer, Next, Room};
 
 const NAMING: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: true };
-/// The anchor of a node, in place of a caller.
-const ANCHOR: usize = usize::MAX;
+/// Of a hold by which a node is kept, in place of a caller.
+const KEPT: usize = usize::MAX;
+const NOW: Moment = Moment::at(Duration::ZERO);
+const UNBOUNDED: HandOff = HandOff { max: u32::MAX, time: Duration::MAX };
 
 /// The actors, which make steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,14 +77,16 @@ struct Caller {
 struct SharedNode {
     client: usize,
     name: String,
-    readers: Readers<usize>,
+    /// Its number in the room, which is that of its first hold.
+    number: u64,
+    /// The hold by which it is kept.
+    kept: Option<u64>,
     is_deleted: bool,
 }
 
 struct World<'a> {
-    /// Whether clients keep their shared nodes.
-    keeps: bool,
     callers: Vec<Caller>,
+    rooms: Vec<Room<usize, (), usize>>,
     shared: Vec<SharedNode>,
     numbers: u64,
     created: u32,
@@ -116,6 +122,10 @@ impl World<'_> {
         matches!(self.list().unwrap().position(name), Some(Position::Behind { .. }))
     }
 
+    fn is_open(&self, node: &SharedNode) -> bool {
+        self.rooms[node.client].is_current(node.number)
+    }
+
     fn ready(&self) -> Vec<Task> {
         let is_ready = |caller: &Caller| match &caller.doing {
             Doing::Idle => caller.attempts > 0,
@@ -127,7 +137,7 @@ impl World<'_> {
         let deletion = (!self.deletions.is_empty()).then_some(Task::Deletion);
         let queue = self.list().unwrap();
         let is_wanted =
-            |node: &SharedNode| node.readers.is_open() && queue.in_order(Some(Kind::Exclusive)).count() > 0;
+            |node: &SharedNode| self.is_open(node) && queue.in_order(Some(Kind::Exclusive)).count() > 0;
         let watches = (0..self.shared.len()).filter(|node| is_wanted(&self.shared[*node])).map(Task::Watch);
         callers.chain(deletion).chain(watches).collect()
     }
@@ -145,14 +155,8 @@ impl World<'_> {
             Doing::Idle => {
                 self.callers[i].attempts -= 1;
                 let Caller { client, kind, .. } = self.callers[i];
-                let hold = self.number();
-                let joins = |node: &mut SharedNode| node.client == client && node.readers.join(hold, i);
-                let joined = match kind {
-                    Kind::Shared => self.shared.iter_mut().position(joins),
-                    Kind::Exclusive => None,
-                };
-                match joined {
-                    Some(node) => self.callers[i].doing = Doing::Reads { node, hold },
+                match if kind == Kind::Shared { self.join(client, i) } else { None } {
+                    Some(reads) => self.callers[i].doing = reads,
                     None => self.create(i),
                 }
             }
@@ -161,17 +165,16 @@ impl World<'_> {
                 self.callers[i].doing = Doing::Writes(name);
             }
             Doing::Waits(name) => {
-                let (client, hold, anchor) = (self.callers[i].client, self.number(), self.number());
-                let is_open = |node: &SharedNode| node.client == client && node.readers.is_open();
-                let mut readers = Readers::new(hold, i);
-                if !self.shared.iter().any(is_open) {
-                    readers.open(self.keeps.then_some((anchor, ANCHOR)));
-                }
+                let (client, hold) = (self.callers[i].client, self.number());
+                // Where another node is open, it has its own.
+                self.rooms[client].adopt(hold, i, NOW);
                 self.callers[i].doing = Doing::Reads { node: self.shared.len(), hold };
-                self.shared.push(SharedNode { client, name, readers, is_deleted: false });
+                self.shared.push(SharedNode { client, name, number: hold, kept: None, is_deleted: false });
             }
             Doing::Reads { node, hold } => {
-                if std::mem::take(&mut self.callers[i].upgrades) && self.shared[node].readers.take_out(hold) {
+                let SharedNode { client, number, .. } = self.shared[node];
+                if std::mem::take(&mut self.callers[i].upgrades) && self.rooms[client].take_out(number, hold)
+                {
                     let own = self.shared[node].name.clone();
                     let id = format!("{i}x{}", self.number());
                     let new = NAMING.converted_name(&own, &id, Kind::Exclusive).unwrap();
@@ -179,10 +182,7 @@ impl World<'_> {
                     self.callers[i].doing = Doing::Converts { own, conversion, step };
                 } else {
                     self.callers[i].doing = Doing::Idle;
-                    match self.shared[node].readers.leave(hold) {
-                        Leaving::Stays => {}
-                        Leaving::Last | Leaving::NotShared => self.delete_shared(node),
-                    }
+                    self.leave(node, hold);
                 }
             }
             Doing::Converts { own, conversion, step } => {
@@ -257,6 +257,39 @@ impl World<'_> {
         };
     }
 
+    /// Has a reader join the open node of its client, if there is one.
+    fn join(&mut self, c: usize, i: usize) -> Option<Doing> {
+        let new = self.number();
+        let newcomer = self.rooms[c].newcomer(NOW, true);
+        let is_current = |node: &SharedNode| node.client == c && self.rooms[c].is_current(node.number);
+        let node = self.shared.iter().position(is_current);
+        let hold = match newcomer {
+            Newcomer::Waits => return None,
+            Newcomer::Has(_) => self.shared[node?].kept.take().expect("it is kept"),
+            Newcomer::Joins(_) => new,
+            Newcomer::GivenUp(_) => panic!("given up without a reason"),
+        };
+        self.rooms[c].enter(hold, i);
+        Some(Doing::Reads { node: node?, hold })
+    }
+
+    fn leave(&mut self, node: usize, hold: u64) {
+        let SharedNode { client, number, .. } = self.shared[node];
+        match self.rooms[client].released(number, hold, NOW, true) {
+            Next::Stays => {}
+            Next::Keep => {
+                let hold = self.number();
+                self.rooms[client].enter(hold, KEPT);
+                self.shared[node].kept = Some(hold);
+            }
+            Next::Delete => {
+                self.delete_shared(node);
+                self.rooms[client].over(number, hold);
+            }
+            Next::To(..) => panic!("none waits in memory"),
+        }
+    }
+
     fn delete_shared(&mut self, node: usize) {
         let readers = self
             .callers
@@ -268,8 +301,10 @@ impl World<'_> {
     }
 
     fn close(&mut self, node: usize) {
-        if self.shared[node].readers.close() {
-            self.delete_shared(node);
+        let SharedNode { client, number, .. } = self.shared[node];
+        if self.rooms[client].others_come(number).is_some() {
+            let kept = self.shared[node].kept.take().expect("it is kept");
+            self.leave(node, kept);
         }
     }
 
@@ -279,9 +314,16 @@ impl World<'_> {
         for (number, node) in
             self.shared.iter_mut().enumerate().filter(|(_, node)| names.contains(&node.name))
         {
-            for told in node.readers.gone().into_iter().filter(|told| *told != ANCHOR) {
-                assert!(matches!(self.callers[told].doing, Doing::Reads { node, .. } if node == number));
-                self.callers[told].doing = Doing::Idle;
+            let told = self.rooms[node.client].gone(node.number);
+            self.rooms[node.client].lost(node.number);
+            node.kept = None;
+            for (i, caller) in self.callers.iter_mut().enumerate() {
+                let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);
+                // A reader that has a node for itself notices its end by itself.
+                assert!(reads == told.contains(&i) || reads && told.is_empty(), "one is not told");
+                if reads {
+                    caller.doing = Doing::Idle;
+                }
             }
         }
         for caller in &mut self.callers {
@@ -334,7 +376,7 @@ impl World<'_> {
         events.extend(self.nodes.keys().cloned().map(Event::DeleteNode));
         let clients: BTreeSet<_> = self.nodes.values().copied().collect();
         events.extend(clients.into_iter().map(Event::Expire));
-        let is_open = |node: &usize| self.shared[*node].readers.is_open();
+        let is_open = |node: &usize| self.is_open(&self.shared[*node]);
         events.extend((0..self.shared.len()).filter(is_open).map(Event::Close));
         events
     }
@@ -380,7 +422,7 @@ impl World<'_> {
                 None => {
                     // At last the conversions that wait are late, and the last handles go.
                     let late = (0..self.callers.len()).find(|i| self.awaits(*i)).map(Event::Late);
-                    let is_open = |node: &usize| self.shared[*node].readers.is_open();
+                    let is_open = |node: &usize| self.is_open(&self.shared[*node]);
                     let is_done =
                         |caller: &Caller| matches!(caller.doing, Doing::Idle) && caller.attempts == 0;
                     let are_done = late.is_some() || self.callers.iter().all(is_done);
@@ -413,8 +455,8 @@ fn every_schedule_of_shared_read_nodes_with_few_deviations() {
         let what = if keeps { "kept read nodes" } else { "shared read nodes" };
         count(&format!("{what}, {} contenders", team.len()), most, at_least, |choices| {
             let world = World {
-                keeps,
                 callers: team.to_vec(),
+                rooms: (0..2).map(|_| Room::new(Kind::Shared, UNBOUNDED, keeps)).collect(),
                 shared: Vec::new(),
                 numbers: 0,
                 created: 0,

@@ -35,6 +35,8 @@ pub(crate) mod opcode {
     pub(crate) const ADD_WATCH: i32 = 106;
     pub(crate) const WHO_AM_I: i32 = 107;
     pub(crate) const CLOSE_SESSION: i32 = -11;
+    pub(crate) const CREATE_SESSION: i32 = -10;
+    pub(crate) const DELETE_CONTAINER: i32 = 20;
     pub(crate) const ERROR: i32 = -1;
 }
 
@@ -43,6 +45,20 @@ pub(crate) mod opcode {
 pub(crate) struct Acl {
     pub(crate) perms: i32,
     pub(crate) id: AuthId,
+}
+
+/// One entry of an access control list as a client sends it: its strings may be null.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AskedAcl {
+    pub(crate) perms: i32,
+    pub(crate) scheme: Option<String>,
+    pub(crate) id: Option<String>,
+}
+
+impl AskedAcl {
+    pub(crate) fn new(perms: i32, scheme: &str, id: &str) -> Self {
+        Self { perms, scheme: Some(scheme.to_owned()), id: Some(id.to_owned()) }
+    }
 }
 
 /// An identity: a scheme, and an id in it.
@@ -78,14 +94,14 @@ pub(crate) struct Stat {
 mod tests {
     use proptest::prelude::*;
 
-    use super::jute::{Malformed, Reader, Writer};
+    use super::jute::{Frame, Malformed, Reader, Writer};
     use super::reply::{self, Outcome};
     use super::request::{Connect, Create, Read, Request, SetWatches, Write};
     use super::*;
     use crate::error::ServerError;
 
     fn decode(op: i32, body: &[u8]) -> Result<Request, Malformed> {
-        Request::decode(op, &mut Reader::new(body))
+        Request::decode(op, &mut Reader::new(body), false)
     }
 
     /// What the Java client sends for `create("/a", [1, 2], OPEN_ACL_UNSAFE, EPHEMERAL_SEQUENTIAL)`.
@@ -94,11 +110,11 @@ mod tests {
 
     #[test]
     fn requests_are_read_as_clients_write_them() {
-        let acl = vec![Acl { perms: 31, id: AuthId::new("world", "anyone") }];
+        let acl = Some(vec![AskedAcl::new(31, "world", "anyone")]);
         let create = Create {
             opcode: opcode::CREATE2,
             path: "/a".to_owned(),
-            data: Some(vec![1, 2]),
+            data: Some([1, 2].into()),
             acl,
             flags: 3,
             ttl: -1,
@@ -116,37 +132,88 @@ mod tests {
             decode(opcode::GET_CHILDREN2, b"\0\0\0\x01/\x01"),
             Ok(Request::Read(Read::Children { path: "/".to_owned(), watch: true, stat: true }))
         );
-        let watches = SetWatches { relative_zxid: 5, exist: vec!["/x".to_owned()], ..SetWatches::default() };
+        let (none, exist) = (Some(Vec::new()), Some(vec![Some("/x".to_owned())]));
+        let watches = SetWatches {
+            relative_zxid: 5,
+            data: none.clone(),
+            exist,
+            child: none.clone(),
+            persistent: none.clone(),
+            recursive: none,
+        };
         let body = b"\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\x02/x\0\0\0\0";
         assert_eq!(decode(opcode::SET_WATCHES, body), Ok(Request::SetWatches(watches)));
         assert_eq!(decode(opcode::SET_WATCHES2, body), Err(Malformed), "two lists are missing");
-        assert_eq!(decode(opcode::DELETE, b"\xff\xff\xff\xff\0\0\0\0"), Err(Malformed), "no path");
+        let null = Request::Write(Write::NullPath);
+        assert_eq!(decode(opcode::DELETE, b"\xff\xff\xff\xff\0\0\0\0"), Ok(null));
+        assert_eq!(decode(opcode::EXISTS, b"\xff\xff\xff\xff\0"), Err(Malformed), "no path");
     }
 
     #[test]
     fn replies_are_written_as_clients_read_them() {
         let zeros = "\0".repeat(16);
         let refused = format!("\0\0\0\x25\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10{zeros}\0");
-        assert_eq!(reply::connect(None, true), refused.as_bytes());
+        let bytes = |frame: Frame| frame.pieces().flatten().copied().collect::<Vec<_>>();
+        assert_eq!(bytes(reply::connect(None, true)), refused.as_bytes());
         assert_eq!(
-            reply::notification(3, "/a", -1),
+            bytes(reply::notification(3, "/a", -1)),
             b"\0\0\0\x1e\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\x03\0\0\0\x03\0\0\0\x02/a"
         );
         let failed = Outcome::Multi(vec![(-1, Err(ServerError::Ok)), (-1, Err(ServerError::NoNode))]);
         let mut writer = Writer::new();
         failed.encode(&mut writer);
         assert_eq!(
-            writer.frame()[4..],
+            bytes(writer.frame())[4..],
             *b"\xff\xff\xff\xff\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff\0\xff\xff\xff\x9b\xff\xff\xff\x9b\xff\xff\xff\xff\x01\xff\xff\xff\xff"
         );
         let mut writer = Writer::new();
         let (czxid, pzxid) = (0x0102_0304_0506_0708, 0x1112_1314_1516_1718);
         writer.stat(&Stat { czxid, pzxid, version: 3, data_length: 4, num_children: 5, ..Stat::default() });
-        let stat = writer.frame();
+        let stat = bytes(writer.frame());
         assert_eq!(stat.len(), 4 + 68);
         assert_eq!(stat[4..12], czxid.to_be_bytes());
         assert_eq!((stat[39], stat[59], stat[63]), (3, 4, 5));
         assert_eq!(stat[64..], pzxid.to_be_bytes());
+    }
+
+    #[test]
+    fn large_data_is_shared_and_written_once() {
+        let data: std::sync::Arc<[u8]> = vec![7; 5000].into();
+        let mut writer = reply::header(1, 2, 0);
+        Outcome::Data(Some(std::sync::Arc::clone(&data)), Stat::default()).encode(&mut writer);
+        let frame = writer.frame();
+        assert!(frame.pieces().any(|piece| std::ptr::eq(piece, &data[..])));
+        let bytes: Vec<u8> = frame.pieces().flatten().copied().collect();
+        assert_eq!((bytes.len(), frame.len()), (4 + 16 + 4 + 5000 + 68, bytes.len()));
+        assert_eq!(bytes[..4], 5088i32.to_be_bytes());
+        assert_eq!(bytes[20..24], 5000i32.to_be_bytes());
+        assert_eq!(bytes[24..5024], data[..]);
+    }
+
+    #[test]
+    fn strings_are_javas() {
+        let read = |bytes: &[u8]| {
+            let mut framed = (bytes.len() as i32).to_be_bytes().to_vec();
+            framed.extend(bytes);
+            Reader::new(&framed).text()
+        };
+        // What Java makes of each was seen in a real server's replies to sync.
+        for (bytes, text) in [
+            (&b"a\xffb"[..], "a\u{fffd}b"),
+            (b"\xed\xa0\x80", "\u{fffd}"),
+            (b"\xed\xa0b", "\u{fffd}b"),
+            (b"\xed\xa0", "\u{fffd}"),
+            (b"\xe0\x80\x80", "\u{fffd}\u{fffd}\u{fffd}"),
+            (b"\xe2\x82b", "\u{fffd}b"),
+            (b"\xf0\x9f\x92", "\u{fffd}"),
+            (b"\xf0\x9f\x92\xa9", "\u{1f4a9}"),
+        ] {
+            assert_eq!(read(bytes).as_deref(), Ok(text), "{bytes:x?}");
+        }
+        let mut writer = Writer::new();
+        writer.string("\u{1f4a9}\u{e9}");
+        let bytes: Vec<u8> = writer.frame().pieces().flatten().copied().collect();
+        assert_eq!(bytes[4..], *b"\0\0\0\x08\xed\xa0\xbd\xed\xb2\xa9\xc3\xa9");
     }
 
     proptest! {

@@ -1,6 +1,8 @@
 //! The frames that the server sends.
 
-use super::jute::Writer;
+use std::sync::Arc;
+
+use super::jute::{Frame, Writer};
 use super::{Stat, opcode};
 use crate::error::ServerError;
 
@@ -8,7 +10,7 @@ pub(crate) const NOTIFICATION_XID: i32 = -1;
 pub(crate) const PING_XID: i32 = -2;
 
 /// Encodes the reply to a connect. If it is refused, timeout, session and password are zero.
-pub(crate) fn connect(session: Option<(i64, i32, &[u8; 16])>, knows_read_only: bool) -> Vec<u8> {
+pub(crate) fn connect(session: Option<(i64, i32, &[u8; 16])>, knows_read_only: bool) -> Frame {
     let (id, timeout, password) = session.unwrap_or((0, 0, &[0; 16]));
     let mut writer = Writer::new();
     writer.i32(0);
@@ -30,7 +32,7 @@ pub(crate) fn header(xid: i32, zxid: i64, error: i32) -> Writer {
 }
 
 /// Encodes a watch event. The session's state in it is always `SyncConnected`.
-pub(crate) fn notification(kind: i32, path: &str, zxid: i64) -> Vec<u8> {
+pub(crate) fn notification(kind: i32, path: &str, zxid: i64) -> Frame {
     let mut writer = header(NOTIFICATION_XID, zxid, 0);
     writer.i32(kind);
     writer.i32(3);
@@ -45,16 +47,25 @@ pub(crate) enum Outcome {
     Path(String),
     PathStat(String, Stat),
     Stat(Stat),
-    Data(Option<Vec<u8>>, Stat),
+    Data(Option<Arc<[u8]>>, Stat),
     Children(Vec<String>, Option<Stat>),
     Acl(Vec<super::Acl>, Stat),
     Multi(Vec<(i32, Result<Self, ServerError>)>),
+    /// The results of a multi before an operation over which ZooKeeper trips: an error with a body.
+    Broken(Vec<(i32, Result<Self, ServerError>)>),
+    /// The null string, or the null buffer.
+    Null,
     Strings(Vec<String>),
     Number(i32),
     Ids(Vec<(String, String)>),
 }
 
 impl Outcome {
+    /// Returns the error code of the reply that it is the body of.
+    pub(crate) fn error(&self) -> i32 {
+        if matches!(self, Self::Broken(_)) { ServerError::Marshalling.code() } else { 0 }
+    }
+
     pub(crate) fn encode(&self, writer: &mut Writer) {
         match self {
             Self::Empty => {}
@@ -65,7 +76,7 @@ impl Outcome {
             }
             Self::Stat(stat) => writer.stat(stat),
             Self::Data(data, stat) => {
-                writer.buffer(data.as_deref());
+                writer.data(data.as_ref());
                 writer.stat(stat);
             }
             Self::Children(names, stat) => {
@@ -87,7 +98,8 @@ impl Outcome {
                     writer.string(user);
                 }
             }
-            Self::Multi(results) => {
+            Self::Null => writer.buffer(None),
+            Self::Multi(results) | Self::Broken(results) => {
                 for (op, result) in results {
                     match result {
                         Ok(outcome) => {

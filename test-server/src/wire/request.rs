@@ -1,7 +1,9 @@
 //! The frames that clients send.
 
-use super::jute::{Malformed, Reader};
-use super::{Acl, opcode};
+use std::sync::Arc;
+
+use super::jute::{Malformed, Reader, Strings};
+use super::{AskedAcl, opcode};
 
 /// The first frame of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +34,8 @@ impl Connect {
 pub(crate) struct Create {
     pub(crate) opcode: i32,
     pub(crate) path: String,
-    pub(crate) data: Option<Vec<u8>>,
-    pub(crate) acl: Vec<Acl>,
+    pub(crate) data: Option<Arc<[u8]>>,
+    pub(crate) acl: Option<Vec<AskedAcl>>,
     pub(crate) flags: i32,
     pub(crate) ttl: i64,
 }
@@ -42,10 +44,28 @@ pub(crate) struct Create {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     Create(Create),
-    Delete { path: String, version: i32 },
-    SetData { path: String, data: Option<Vec<u8>>, version: i32 },
-    SetAcl { path: String, acl: Vec<Acl>, version: i32 },
-    Check { path: String, version: i32 },
+    Delete {
+        path: String,
+        version: i32,
+    },
+    SetData {
+        path: String,
+        data: Option<Arc<[u8]>>,
+        version: i32,
+    },
+    SetAcl {
+        path: String,
+        acl: Option<Vec<AskedAcl>>,
+        version: i32,
+    },
+    Check {
+        path: String,
+        version: i32,
+    },
+    /// Its path is null, over which ZooKeeper trips.
+    NullPath,
+    /// A create in a multi whose access control list is null, over which ZooKeeper trips since 3.9.
+    NullAcl,
 }
 
 impl Write {
@@ -56,22 +76,30 @@ impl Write {
             | Self::SetData { path, .. }
             | Self::SetAcl { path, .. }
             | Self::Check { path, .. } => path,
+            Self::NullPath | Self::NullAcl => "",
         }
     }
 
-    /// Decodes a write of a multi, where the flags of a create, not its opcode, decide on the kind of node.
-    fn decode_in_multi(op: i32, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    /// Decodes a write of a multi, where the flags of a create decide on the kind of node. Its number decides
+    /// only whether it has a time to live, and since 3.9 whether it is a container.
+    fn decode_in_multi(op: i32, reader: &mut Reader<'_>, since_3_9: bool) -> Result<Self, Malformed> {
         if op == opcode::SET_ACL {
             // Not part of a multi in ZooKeeper.
             return Err(Malformed);
         }
         let mut write = Self::decode(op, reader)?;
         if let Self::Create(create) = &mut write {
+            let has_ttl = op == opcode::CREATE_TTL;
+            if since_3_9 && !has_ttl && !(0..=4).contains(&create.flags) {
+                return Err(Malformed);
+            }
+            if since_3_9 && !has_ttl && create.acl.is_none() {
+                return Ok(Self::NullAcl);
+            }
             create.opcode = match (create.flags, op) {
-                (5 | 6, _) => opcode::CREATE_TTL,
+                (5 | 6, opcode::CREATE_TTL) => opcode::CREATE_TTL,
                 (4, _) => opcode::CREATE_CONTAINER,
-                // Of no kind: refused.
-                (..0 | 7.., opcode::CREATE_TTL) => opcode::CREATE_TTL,
+                (_, opcode::CREATE_CONTAINER) if since_3_9 => opcode::CREATE_CONTAINER,
                 (_, opcode::CREATE2) => opcode::CREATE2,
                 _ => opcode::CREATE,
             };
@@ -82,41 +110,72 @@ impl Write {
         Ok(write)
     }
 
+    /// Decodes a write that is no part of a multi, or any write in one.
     fn decode(op: i32, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(match op {
+        let path = reader.string()?;
+        let is_null = path.is_none();
+        let path = path.unwrap_or_default();
+        let write = match op {
             opcode::CREATE | opcode::CREATE2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
-                let path = reader.string()?;
-                let data = reader.bytes()?;
+                let data = reader.data()?;
                 let acl = reader.acl()?;
                 let flags = reader.i32()?;
                 let ttl = if op == opcode::CREATE_TTL { reader.i64()? } else { -1 };
                 Self::Create(Create { opcode: op, path, data, acl, flags, ttl })
             }
-            opcode::DELETE => Self::Delete { path: reader.string()?, version: reader.i32()? },
-            opcode::SET_DATA => {
-                Self::SetData { path: reader.string()?, data: reader.bytes()?, version: reader.i32()? }
-            }
-            opcode::SET_ACL => {
-                Self::SetAcl { path: reader.string()?, acl: reader.acl()?, version: reader.i32()? }
-            }
-            opcode::CHECK => Self::Check { path: reader.string()?, version: reader.i32()? },
+            opcode::DELETE => Self::Delete { path, version: reader.i32()? },
+            opcode::SET_DATA => Self::SetData { path, data: reader.data()?, version: reader.i32()? },
+            opcode::SET_ACL => Self::SetAcl { path, acl: reader.acl()?, version: reader.i32()? },
+            opcode::CHECK => Self::Check { path, version: reader.i32()? },
             _ => return Err(Malformed),
-        })
+        };
+        Ok(if is_null { Self::NullPath } else { write })
     }
 }
 
 /// A read that may be part of a multi-read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    Data { path: String, watch: bool },
-    Children { path: String, watch: bool, stat: bool },
+    Data {
+        path: String,
+        watch: bool,
+    },
+    Children {
+        path: String,
+        watch: bool,
+        stat: bool,
+    },
+    /// A read of the null path, or a write, in a multi-read: ZooKeeper trips over it.
+    Trips,
 }
 
 impl Read {
     pub(crate) fn path(&self) -> &str {
         match self {
             Self::Data { path, .. } | Self::Children { path, .. } => path,
+            Self::Trips => "",
         }
+    }
+
+    /// Decodes the reads of a multi-read, which set no watch. Reads and writes do not mix.
+    fn decode_multi(reader: &mut Reader<'_>, since_3_9: bool) -> Result<Vec<Self>, Malformed> {
+        let mut writes = 0;
+        let reads = multi(reader, |op, reader| match op {
+            opcode::GET_DATA | opcode::GET_CHILDREN => {
+                let path = reader.string()?;
+                let _watch = reader.bool()?;
+                Ok(match (path, op) {
+                    (None, _) => Self::Trips,
+                    (Some(path), opcode::GET_DATA) => Self::Data { path, watch: false },
+                    (Some(path), _) => Self::Children { path, watch: false, stat: false },
+                })
+            }
+            op => {
+                writes += 1;
+                Write::decode_in_multi(op, reader, since_3_9).map(|_| Self::Trips)
+            }
+        })?;
+        if (1..reads.len()).contains(&writes) { Err(Malformed) } else { Ok(reads) }
     }
 }
 
@@ -124,11 +183,11 @@ impl Read {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetWatches {
     pub(crate) relative_zxid: i64,
-    pub(crate) data: Vec<String>,
-    pub(crate) exist: Vec<String>,
-    pub(crate) child: Vec<String>,
-    pub(crate) persistent: Vec<String>,
-    pub(crate) recursive: Vec<String>,
+    pub(crate) data: Strings,
+    pub(crate) exist: Strings,
+    pub(crate) child: Strings,
+    pub(crate) persistent: Strings,
+    pub(crate) recursive: Strings,
 }
 
 /// Any request after the connect.
@@ -138,63 +197,90 @@ pub(crate) enum Request {
     Multi(Vec<Write>),
     Read(Read),
     MultiRead(Vec<Read>),
-    Exists { path: String, watch: bool },
-    GetAcl { path: String },
-    Sync { path: String },
+    Exists {
+        path: String,
+        watch: bool,
+    },
+    GetAcl {
+        path: String,
+    },
+    Sync {
+        path: Option<String>,
+    },
     Ping,
-    RemoveWatches { path: String, kind: i32, check_only: bool },
+    CheckWatches {
+        path: Option<String>,
+        kind: i32,
+    },
+    RemoveWatches {
+        path: Option<String>,
+        kind: i32,
+    },
     SetWatches(SetWatches),
-    AddWatch { path: String, mode: i32 },
-    Auth { scheme: String, data: Vec<u8> },
+    AddWatch {
+        path: Option<String>,
+        mode: i32,
+    },
+    Auth {
+        scheme: Option<String>,
+        data: Option<Vec<u8>>,
+    },
+    Sasl,
     WhoAmI,
-    GetEphemerals { prefix: String },
-    GetAllChildrenNumber { path: String },
+    GetEphemerals {
+        prefix: Option<String>,
+    },
+    GetAllChildrenNumber {
+        path: String,
+    },
+    Reconfig,
+    DeleteContainer,
+    /// What a server itself asks for when a client connects. From a client it may come without its timeout.
+    CreateSession {
+        timeout_ms: Option<i32>,
+    },
     CloseSession,
     Unimplemented,
 }
 
 impl Request {
-    /// Decodes the body of a request for an operation.
-    pub(crate) fn decode(op: i32, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    /// Decodes the body of a request for an operation. `since_3_9` says which release's rules hold for the
+    /// creates of a multi.
+    pub(crate) fn decode(op: i32, reader: &mut Reader<'_>, since_3_9: bool) -> Result<Self, Malformed> {
         Ok(match op {
-            opcode::CREATE
-            | opcode::CREATE2
-            | opcode::CREATE_CONTAINER
-            | opcode::CREATE_TTL
-            | opcode::DELETE
-            | opcode::SET_DATA
-            | opcode::SET_ACL
-            | opcode::CHECK => Self::Write(Write::decode(op, reader)?),
-            opcode::MULTI => Self::Multi(multi(reader, Write::decode_in_multi)?),
-            opcode::MULTI_READ => Self::MultiRead(multi(reader, |op, reader| match op {
-                opcode::GET_DATA => Ok(Read::Data { path: reader.string()?, watch: reader.bool()? }),
-                opcode::GET_CHILDREN => {
-                    Ok(Read::Children { path: reader.string()?, watch: reader.bool()?, stat: false })
-                }
-                _ => Err(Malformed),
-            })?),
-            opcode::GET_DATA => Self::Read(Read::Data { path: reader.string()?, watch: reader.bool()? }),
+            opcode::CREATE | opcode::CREATE2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
+                Self::Write(Write::decode(op, reader)?)
+            }
+            opcode::DELETE => Self::Write(Write::decode(op, reader)?),
+            // These look at their path before they use it: a null one is as invalid as an empty one.
+            opcode::SET_DATA | opcode::SET_ACL | opcode::CHECK => match Write::decode(op, reader)? {
+                Write::NullPath => Self::Write(Write::Check { path: String::new(), version: -1 }),
+                write => Self::Write(write),
+            },
+            opcode::MULTI => {
+                Self::Multi(multi(reader, |op, reader| Write::decode_in_multi(op, reader, since_3_9))?)
+            }
+            opcode::MULTI_READ => Self::MultiRead(Read::decode_multi(reader, since_3_9)?),
+            opcode::GET_DATA => Self::Read(Read::Data { path: reader.text()?, watch: reader.bool()? }),
             opcode::GET_CHILDREN | opcode::GET_CHILDREN2 => Self::Read(Read::Children {
-                path: reader.string()?,
+                path: reader.text()?,
                 watch: reader.bool()?,
                 stat: op == opcode::GET_CHILDREN2,
             }),
-            opcode::EXISTS => Self::Exists { path: reader.string()?, watch: reader.bool()? },
-            opcode::GET_ACL => Self::GetAcl { path: reader.string()? },
+            opcode::EXISTS => Self::Exists { path: reader.text()?, watch: reader.bool()? },
+            opcode::GET_ACL => Self::GetAcl { path: reader.text()? },
             opcode::SYNC => Self::Sync { path: reader.string()? },
             opcode::PING => Self::Ping,
-            opcode::REMOVE_WATCHES | opcode::CHECK_WATCHES => Self::RemoveWatches {
-                path: reader.string()?,
-                kind: reader.i32()?,
-                check_only: op == opcode::CHECK_WATCHES,
-            },
+            opcode::CHECK_WATCHES => Self::CheckWatches { path: reader.string()?, kind: reader.i32()? },
+            opcode::REMOVE_WATCHES => Self::RemoveWatches { path: reader.string()?, kind: reader.i32()? },
             opcode::SET_WATCHES | opcode::SET_WATCHES2 => {
                 let mut watches = SetWatches {
                     relative_zxid: reader.i64()?,
                     data: reader.strings()?,
                     exist: reader.strings()?,
                     child: reader.strings()?,
-                    ..SetWatches::default()
+                    persistent: Some(Vec::new()),
+                    recursive: Some(Vec::new()),
                 };
                 if op == opcode::SET_WATCHES2 {
                     watches.persistent = reader.strings()?;
@@ -205,14 +291,37 @@ impl Request {
             opcode::ADD_WATCH => Self::AddWatch { path: reader.string()?, mode: reader.i32()? },
             opcode::AUTH => {
                 let _kind = reader.i32()?;
-                Self::Auth { scheme: reader.string()?, data: reader.bytes()?.unwrap_or_default() }
+                Self::Auth { scheme: reader.string()?, data: reader.bytes()? }
+            }
+            opcode::SASL => {
+                let _token = reader.buffer()?.ok_or(Malformed)?;
+                Self::Sasl
             }
             opcode::WHO_AM_I => Self::WhoAmI,
             opcode::GET_EPHEMERALS => Self::GetEphemerals { prefix: reader.string()? },
-            opcode::GET_ALL_CHILDREN_NUMBER => Self::GetAllChildrenNumber { path: reader.string()? },
+            opcode::GET_ALL_CHILDREN_NUMBER => Self::GetAllChildrenNumber { path: reader.text()? },
+            opcode::RECONFIG => {
+                let _members = (reader.string()?, reader.string()?, reader.string()?, reader.i64()?);
+                Self::Reconfig
+            }
+            opcode::DELETE_CONTAINER => Self::DeleteContainer,
+            opcode::CREATE_SESSION => Self::CreateSession { timeout_ms: reader.i32().ok() },
             opcode::CLOSE_SESSION => Self::CloseSession,
             _ => Self::Unimplemented,
         })
+    }
+
+    /// Whether it has no effect that outlives its connection.
+    pub(crate) fn is_read(&self) -> bool {
+        !matches!(
+            self,
+            Self::Write(_)
+                | Self::Multi(_)
+                | Self::Reconfig
+                | Self::DeleteContainer
+                | Self::CreateSession { .. }
+                | Self::CloseSession
+        )
     }
 
     /// Returns the path that a request names; of a multi, the first. Empty if it names none.
@@ -227,17 +336,22 @@ impl Request {
             Self::Multi(writes) => (None, writes, &[]),
             Self::Read(read) => (None, &[], std::slice::from_ref(read)),
             Self::MultiRead(reads) => (None, &[], reads),
-            Self::Exists { path, .. }
-            | Self::GetAcl { path }
-            | Self::Sync { path }
+            Self::Exists { path, .. } | Self::GetAcl { path } | Self::GetAllChildrenNumber { path } => {
+                (Some(path), &[], &[])
+            }
+            Self::Sync { path }
+            | Self::CheckWatches { path, .. }
             | Self::RemoveWatches { path, .. }
             | Self::AddWatch { path, .. }
-            | Self::GetEphemerals { prefix: path }
-            | Self::GetAllChildrenNumber { path } => (Some(path), &[], &[]),
+            | Self::GetEphemerals { prefix: path } => (path.as_deref(), &[], &[]),
             Self::Ping
             | Self::SetWatches(_)
             | Self::Auth { .. }
+            | Self::Sasl
             | Self::WhoAmI
+            | Self::Reconfig
+            | Self::DeleteContainer
+            | Self::CreateSession { .. }
             | Self::CloseSession
             | Self::Unimplemented => (None, &[], &[]),
         };

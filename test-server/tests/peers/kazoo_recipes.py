@@ -5,7 +5,7 @@ import threading
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NoNodeError, RolledBackError
-from kazoo.security import make_digest_acl
+from kazoo.security import CREATOR_ALL_ACL, make_digest_acl
 
 CLIENTS, ROUNDS = 4, 25
 
@@ -77,6 +77,10 @@ def main(address):
         raise AssertionError("everybody may read what is mine")
     except NoAuthError:
         pass
+    # Its list has an id that is null on the wire.
+    first.create("/kazoo/creators", acl=CREATOR_ALL_ACL)
+    acl, _stat = first.get_acls("/kazoo/creators")
+    assert [entry.id.scheme for entry in acl] == ["digest"]
 
     for client in clients:
         client.stop()

@@ -20,6 +20,11 @@ pub mod op {
     pub const PING: i32 = 11;
     pub const GET_CHILDREN2: i32 = 12;
     pub const CHECK: i32 = 13;
+    pub const RECONFIG: i32 = 16;
+    pub const CHECK_WATCHES: i32 = 17;
+    pub const DELETE_CONTAINER: i32 = 20;
+    pub const SASL: i32 = 102;
+    pub const CREATE_SESSION: i32 = -10;
     pub const MULTI: i32 = 14;
     pub const CREATE2: i32 = 15;
     pub const REMOVE_WATCHES: i32 = 18;
@@ -38,6 +43,9 @@ pub mod op {
 
 /// Every client may do everything.
 pub const OPEN: &[(i32, &str, &str)] = &[(31, "world", "anyone")];
+
+/// An entry of a list: permissions, scheme and id.
+pub type OddAcl = (i32, Option<&'static str>, Option<&'static str>);
 
 /// Puts a request together.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +93,15 @@ impl Body {
     pub fn acl(self, acl: &[(i32, &str, &str)]) -> Self {
         acl.iter().fold(self.i32(acl.len() as i32), |body, (perms, scheme, id)| {
             body.i32(*perms).string(scheme).string(id)
+        })
+    }
+
+    /// A list whose strings may be null, or that is null itself.
+    pub fn odd_acl(self, acl: Option<&[OddAcl]>) -> Self {
+        let Some(acl) = acl else { return self.i32(-1) };
+        let text = |text: Option<&'static str>| text.map(str::as_bytes);
+        acl.iter().fold(self.i32(acl.len() as i32), |body, (perms, scheme, id)| {
+            body.i32(*perms).buffer(text(*scheme)).buffer(text(*id))
         })
     }
 

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::fs;
 
 use test_support::{unique_path, within};
-use zookeeper_recipes::{Acl, ClientBuilder, ConnectError, InterProcessMutex, ServerFailureKind, TlsOptions};
+use zookeeper_recipes::{Acl, ClientBuilder, ConnectError, InterProcessMutex, ServerFailure, TlsOptions};
 
 use super::Outcome;
 use super::certificates::Certificates;
@@ -20,15 +20,15 @@ async fn works(builder: ClientBuilder, servers: &str) -> Outcome {
 }
 
 /// Fails to connect. Returns how each server gave no session, and all that is said of it.
-async fn fails(builder: ClientBuilder, servers: &str) -> (Vec<ServerFailureKind>, String) {
+async fn fails(builder: ClientBuilder, servers: &str) -> (Vec<ServerFailure>, String) {
     let builder = builder.connect_timeout(TIMEOUT);
     let told = async {
         loop {
             let error = builder.clone().connect(servers).await.unwrap_err();
             let ConnectError::TimedOut { failures, .. } = &error else { panic!("{error:?}") };
-            let kinds: Vec<_> = failures.iter().map(|failure| failure.kind()).collect();
+            let kinds: Vec<_> = failures.iter().map(|(_, failure)| *failure).collect();
             // A server has a second for its answer, and a busy one may need longer.
-            if !kinds.contains(&ServerFailureKind::NoAnswer) {
+            if !kinds.contains(&ServerFailure::NoAnswer) {
                 return (kinds, error.source().unwrap().to_string());
             }
         }
@@ -82,7 +82,7 @@ pub(crate) fn an_unknown_ca_is_named(servers: &Servers) -> Outcome {
         for other in [Certificates::of("another CA", &[]), Certificates::new(&[])] {
             let options = TlsOptions::new().ca_pem(other.ca.pem());
             let (kinds, text) = fails(builder().tls(options), &server.secure("localhost")).await;
-            assert_eq!(kinds, [ServerFailureKind::UntrustedCertificate], "{text}");
+            assert_eq!(kinds, [ServerFailure::UntrustedCertificate], "{text}");
             assert!(text.contains("is not signed by a CA of the client's"), "{text}");
         }
         Ok(())
@@ -93,7 +93,7 @@ pub(crate) fn another_host_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.one_sided()?;
         let (kinds, text) = fails(builder().tls(server.options()), &server.secure("127.0.0.1")).await;
-        assert_eq!(kinds, [ServerFailureKind::CertificateOfOtherHost], "{text}");
+        assert_eq!(kinds, [ServerFailure::CertificateOfOtherHost], "{text}");
         assert!(text.contains("localhost"), "{text}");
         Ok(())
     })
@@ -103,7 +103,7 @@ pub(crate) fn a_missing_client_certificate_is_named(servers: &Servers) -> Outcom
     run(async {
         let server = servers.mutual()?;
         let (kinds, text) = fails(builder().tls(server.options()), &server.secure("localhost")).await;
-        assert_eq!(kinds, [ServerFailureKind::NoClientCertificate], "{text}");
+        assert_eq!(kinds, [ServerFailure::NoClientCertificate], "{text}");
         Ok(())
     })
 }
@@ -114,7 +114,7 @@ pub(crate) fn a_refused_client_certificate_is_named(servers: &Servers) -> Outcom
         let strange = Certificates::new(&[]).client;
         let options = server.options().identity_pem(strange.certificate.pem(), strange.key.serialize_pem());
         let (kinds, text) = fails(builder().tls(options), &server.secure("localhost")).await;
-        assert_eq!(kinds, [ServerFailureKind::ClientCertificateRefused], "{text}");
+        assert_eq!(kinds, [ServerFailure::ClientCertificateRefused], "{text}");
         Ok(())
     })
 }
@@ -123,7 +123,7 @@ pub(crate) fn a_port_without_tls_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.one_sided()?;
         let (kinds, text) = fails(builder().tls(server.options()), &server.plain()).await;
-        assert_eq!(kinds, [ServerFailureKind::SpeaksNoTls], "{text}");
+        assert_eq!(kinds, [ServerFailure::SpeaksNoTls], "{text}");
         Ok(())
     })
 }
@@ -133,7 +133,7 @@ pub(crate) fn a_port_with_tls_is_named(servers: &Servers) -> Outcome {
         let server = servers.one_sided()?;
         let (kinds, text) = fails(builder(), &server.secure("localhost")).await;
         // It closes the connection without a word.
-        assert_eq!(kinds, [ServerFailureKind::ClosedAtOnce], "{text}");
+        assert_eq!(kinds, [ServerFailure::ClosedAtOnce], "{text}");
         assert!(text.contains("or it speaks TLS"), "{text}");
         Ok(())
     })
@@ -146,7 +146,7 @@ pub(crate) fn each_server_is_asked_by_itself(servers: &Servers) -> Outcome {
         let both = format!("{},{}", one.secure("127.0.0.1"), other.secure("127.0.0.1"));
         let options = one.options().ca_file(other.file("ca.pem"));
         let (kinds, text) = fails(builder().tls(options.clone()), &both).await;
-        let wanted = [ServerFailureKind::CertificateOfOtherHost, ServerFailureKind::NoClientCertificate];
+        let wanted = [ServerFailure::CertificateOfOtherHost, ServerFailure::NoClientCertificate];
         assert_eq!(kinds, wanted, "{text}");
         // And one of them is enough.
         let both = format!("{},{}", one.secure("localhost"), other.secure("127.0.0.1"));

@@ -1,4 +1,4 @@
-//! The watch of what a client's guards hold.
+//! What a client's guards hold: seen, and waited for.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -16,11 +16,10 @@ use zookeeper_recipes::{
 async fn it_sees_the_guards_of_every_recipe() {
     let server = start();
     let client = connect(&server).await;
-    let holds = client.watch_holds();
     let all = ["/mutex", "/kept", "/room", "/fair", "/read", "/write", "/permits", "/a", "/b"];
     let seen = all.map(|path| {
-        let holds = holds.clone();
-        let mut seen = task::spawn(async move { holds.held(path).await });
+        let holds = client.clone();
+        let mut seen = task::spawn(async move { holds.wait_until_held(path).await });
         assert_pending!(seen.poll());
         seen
     });
@@ -41,12 +40,12 @@ async fn it_sees_the_guards_of_every_recipe() {
         assert!(seen.is_woken(), "{path}");
         assert_eq!(within(path, seen).await.unwrap().path(), path);
     }
-    let listed: Vec<_> = holds.holdings().iter().map(|holding| holding.path().to_owned()).collect();
+    let listed: Vec<_> = client.holdings().iter().map(|holding| holding.path().to_owned()).collect();
     assert_eq!(listed, ["/a", "/b", "/fair", "/kept", "/mutex", "/permits", "/read", "/room", "/write"]);
-    assert!(holds.holdings().iter().all(|holding| holding.location().file() == file!()));
+    assert!(client.holdings().iter().all(|holding| holding.location().file() == file!()));
     let released = all.map(|path| {
-        let holds = holds.clone();
-        let mut released = task::spawn(async move { holds.released(path).await });
+        let holds = client.clone();
+        let mut released = task::spawn(async move { holds.wait_until_released(path).await });
         assert_pending!(released.poll());
         released
     });
@@ -54,7 +53,7 @@ async fn it_sees_the_guards_of_every_recipe() {
     for (released, path) in released.into_iter().zip(all) {
         within(path, released).await;
     }
-    assert!(holds.holdings().is_empty());
+    assert!(client.holdings().is_empty());
     client.close().await.unwrap();
 }
 
@@ -63,14 +62,13 @@ async fn it_sees_the_guards_of_every_recipe() {
 async fn not_before_the_guard<G>(client: &Client, path: &str, acquire: impl Future<Output = Acquired<G>>) {
     let mut acquire = ByHand::new(acquire).start();
     acquire.woken().await;
-    let holds = client.watch_holds();
-    assert_eq!(holds.holdings().len(), 1, "{path}");
-    let mut seen = task::spawn(holds.held(path));
+    assert_eq!(client.holdings().len(), 1, "{path}");
+    let mut seen = task::spawn(client.wait_until_held(path));
     assert_pending!(seen.poll(), "{path}");
     let Poll::Ready(Ok(guard)) = acquire.poll() else { panic!("{path}: woken for something else") };
     assert!(within(path, seen).await.is_some());
     drop(guard);
-    holds.released(path).await;
+    client.wait_until_released(path).await;
 }
 
 #[tokio::test]
@@ -94,12 +92,11 @@ async fn a_lost_lock_is_released_although_its_guard_is_kept() {
     let server = start();
     let client = connect(&server).await;
     let guard = InterProcessMutex::new(&client, "/mutex").unwrap().lock().await.unwrap();
-    let holds = client.watch_holds();
-    let mut released = task::spawn(holds.released("/mutex"));
+    let mut released = task::spawn(client.wait_until_released("/mutex"));
     assert_pending!(released.poll());
     server.expire_session(session(&client));
     within("the loss", released).await;
-    assert!(!guard.is_held() && holds.holdings().is_empty());
+    assert!(!guard.is_held() && client.holdings().is_empty());
     client.close().await.unwrap();
 }
 
@@ -108,13 +105,12 @@ async fn a_closed_client_holds_nothing_any_more() {
     let server = start();
     let client = connect(&server).await;
     let _guard = InterProcessMutex::new(&client, "/mutex").unwrap().lock().await.unwrap();
-    let holds = client.watch_holds();
-    let mut never = task::spawn(holds.held("/never"));
+    let mut never = task::spawn(client.wait_until_held("/never"));
     assert_pending!(never.poll());
     client.close().await.unwrap();
     assert!(within("the end", never).await.is_none());
-    within("the end", holds.released("/mutex")).await;
-    assert!(holds.held("/mutex").await.is_none());
+    within("the end", client.wait_until_released("/mutex")).await;
+    assert!(client.wait_until_held("/mutex").await.is_none());
 }
 
 /// A lock that is handed over in memory is held by the next from the same moment on.
@@ -129,9 +125,9 @@ async fn it_sees_a_lock_that_is_handed_over_in_memory() {
     assert_pending!(second.poll());
     first.release().await.unwrap();
     let second = within("the hand-over", second).await.unwrap();
-    let line = client.watch_holds().held("/room").await.unwrap().location().line();
+    let line = client.wait_until_held("/room").await.unwrap().location().line();
     assert_eq!(line, line!() - 6);
     drop(second);
-    client.watch_holds().released("/room").await;
+    client.wait_until_released("/room").await;
     client.close().await.unwrap();
 }

@@ -99,7 +99,7 @@ async fn made_on_a_closed_client_it_is_closed_at_once() {
     assert_eq!(member.state(), PersistentNodeState::Closed);
     let refused = within("the write", member.set_data("b")).await;
     assert!(matches!(&refused, Err(error) if error.kind() == Some(ErrorKind::Closed)), "{refused:?}");
-    let latch = LeaderLatch::start(&client, "/leader").unwrap();
+    let latch = LeaderLatch::new(&client, "/leader").unwrap();
     assert_eq!(latch.state(), LeadershipState::Closed);
     assert!(within("the refusal", latch.leadership()).await.is_err());
     within("the end", latch.close()).await.unwrap();
@@ -450,7 +450,7 @@ async fn a_protected_name_is_no_other_s() {
     let (client, other) = (connect(&server).await, connect(&server).await);
     let builder =
         |client| PersistentNode::builder(client, PATH, "a").protected().parents(ParentNodes::Persistent);
-    let (one, two) = (builder(&client).create().unwrap(), builder(&other).create().unwrap());
+    let (one, two) = (builder(&client).build().unwrap(), builder(&other).build().unwrap());
     for node in [&one, &two] {
         within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
         let name = node.path().strip_prefix("/services/web/_c_").unwrap();
@@ -549,12 +549,12 @@ async fn what_cannot_be_is_refused_before_it_is_sent() {
         PersistentNode::builder(&client, PATH, vec![0; 1_000_001]),
         PersistentNode::builder(&client, PATH, "").acl([]),
     ] {
-        let invalid = builder.create().unwrap_err();
+        let invalid = builder.build().unwrap_err();
         assert!(matches!(invalid, BuildError::InvalidOption { .. }) && invalid.path() == PATH, "{invalid}");
     }
     assert_eq!(server.counters().total_requests(), before);
     let acl = [Acl::new("world", "anyone", Permissions::ALL)];
-    let node = PersistentNode::builder(&client, PATH, "a").acl(acl).create().unwrap();
+    let node = PersistentNode::builder(&client, PATH, "a").acl(acl).build().unwrap();
     let large = within("the refusal", node.set_data(vec![0; 1_000_001])).await.unwrap_err();
     assert!(matches!(large, PersistentNodeError::DataTooLarge { bytes: 1_000_001, .. }), "{large}");
     within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();

@@ -9,8 +9,7 @@ use test_support::within;
 use tokio::sync::{mpsc, oneshot};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, BuildError, Client, NodeVersion, OnceBuilder, OnceError, OnceOutcome, OnceRecord,
-    RetryPolicy, TransactionError, once,
+    AcquireError, BuildError, Client, OnceError, OnceJob, OnceOutcome, RetryPolicy, TransactionError,
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
@@ -18,21 +17,25 @@ const JOB: &str = "/jobs/report";
 const TODAY: &str = "2026-11-22";
 const RECORD: &str = "/jobs/report/done/2026-11-22";
 
-fn today(client: &Client) -> OnceBuilder {
-    once(client, JOB, TODAY)
+fn job(client: &Client, occasion: &str) -> OnceJob {
+    OnceJob::new(client, JOB, occasion)
+}
+
+fn today(client: &Client) -> OnceJob {
+    job(client, TODAY)
 }
 
 /// Runs a job that does nothing but count.
-async fn count(job: OnceBuilder, runs: &Arc<AtomicU32>) -> Result<OnceOutcome<u32>, OnceError> {
+async fn count(job: OnceJob, runs: &Arc<AtomicU32>) -> Result<OnceOutcome<u32>, OnceError> {
     let runs = Arc::clone(runs);
     let run = job.run(|_| async move { Ok::<_, String>(runs.fetch_add(1, Ordering::Relaxed) + 1) });
     within("the end of the job", run).await
 }
 
 #[track_caller]
-fn already(outcome: OnceOutcome<u32>) -> OnceRecord {
+fn already(outcome: OnceOutcome<u32>) -> (String, Duration) {
     match outcome {
-        OnceOutcome::AlreadyRun(record) => record,
+        OnceOutcome::AlreadyRun { by, at, .. } => (by, at),
         OnceOutcome::Ran(_) => panic!("it ran again"),
     }
 }
@@ -51,16 +54,16 @@ async fn a_process_whose_clock_is_late_finds_the_record() {
     let (early, late) = (connect(&server).await, connect(&server).await);
     assert_eq!(count(today(&early), &runs).await.unwrap(), OnceOutcome::Ran(1));
     early.close().await.unwrap();
-    let record = already(count(today(&late), &runs).await.unwrap());
-    assert!(record.by.contains(&std::process::id().to_string()), "{record:?}");
+    let (by, at) = already(count(today(&late), &runs).await.unwrap());
+    assert!(by.contains(&std::process::id().to_string()), "{by}");
     let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
     let (data, stat) = within("the record", raw.get_data(RECORD)).await.unwrap();
-    assert_eq!(record.at, Duration::from_millis(stat.ctime.try_into().unwrap()));
+    assert_eq!(at, Duration::from_millis(stat.ctime.try_into().unwrap()));
     assert_eq!(stat.ephemeral_owner, 0);
     let line = String::from_utf8(data).unwrap();
-    assert!(line.starts_with(&record.by) && !line.contains('\n'), "{line}");
+    assert!(line.starts_with(&by) && !line.contains('\n'), "{line}");
     // The next occasion is another.
-    assert_eq!(count(once(&late, JOB, "2026-11-23"), &runs).await.unwrap(), OnceOutcome::Ran(2));
+    assert_eq!(count(job(&late, "2026-11-23"), &runs).await.unwrap(), OnceOutcome::Ran(2));
 }
 
 /// The lock does not expire under the job, however long that takes: ShedLock#6.
@@ -158,11 +161,9 @@ async fn a_lost_reply_is_made_up_for() {
         };
         for round in 0..2 {
             let run = today(&client).run(|run| async move {
-                let balance = run.get_data("/balance").await?.ok_or("there is no balance")?;
-                let paid: u32 = String::from_utf8(balance.data)?.parse()?;
-                run.record_with(move |writes| {
-                    writes.set_data("/balance", (paid + 1).to_string(), balance.version)
-                });
+                let (balance, version) = run.get_data("/balance").await?.ok_or("there is no balance")?;
+                let paid: u32 = String::from_utf8(balance)?.parse()?;
+                run.record_with(move |writes| writes.set_data("/balance", (paid + 1).to_string(), version));
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
             });
             let outcome = within("the end", run).await.unwrap();
@@ -218,7 +219,7 @@ async fn a_write_that_is_refused_keeps_the_job_from_being_recorded() {
     let client = connect(&server).await;
     server.create("/balance", "100").unwrap();
     let run = today(&client).run(|run| async move {
-        run.record_with(|writes| writes.check("/balance", NodeVersion::Exact(7)));
+        run.record_with(|writes| writes.check("/balance", 7));
         Ok::<_, String>(())
     });
     let error = within("the refusal", run).await.unwrap_err();
@@ -261,13 +262,13 @@ async fn old_records_are_pruned_and_the_last_are_kept() {
     let runs = Arc::default();
     // Not in the order of their names.
     for day in ["d", "a", "c", "b", "f", "e"] {
-        assert!(matches!(count(once(&client, JOB, day).keep(3), &runs).await.unwrap(), OnceOutcome::Ran(_)));
+        assert!(matches!(count(job(&client, day).keep(3), &runs).await.unwrap(), OnceOutcome::Ran(_)));
     }
     let mut kept = server.children("/jobs/report/done");
     kept.sort();
     assert_eq!(kept, ["b", "e", "f"]);
     for day in ["b", "e", "f"] {
-        already(count(once(&client, JOB, day).keep(3), &runs).await.unwrap());
+        already(count(job(&client, day).keep(3), &runs).await.unwrap());
     }
     assert_eq!(runs.load(Ordering::Relaxed), 6);
 }
@@ -280,12 +281,12 @@ async fn a_record_that_cannot_be_deleted_keeps_no_other_from_it() {
     let client = connect(&server).await;
     let runs = Arc::default();
     for day in ["a", "b", "c", "d"] {
-        assert!(matches!(count(once(&client, JOB, day).keep(9), &runs).await.unwrap(), OnceOutcome::Ran(_)));
+        assert!(matches!(count(job(&client, day).keep(9), &runs).await.unwrap(), OnceOutcome::Ran(_)));
     }
     server.create("/jobs/report/done/a/note", b"").unwrap();
     lock_is_free(&server).await;
     let gate = server.hold_reply(Match::op(Op::Exists).path("/jobs/report/done/b").session(session(&client)));
-    let job = once(&client, JOB, "e").keep(1);
+    let job = job(&client, "e").keep(1);
     let run = tokio::spawn(async move { count(job, &runs).await });
     within("the look", gate.wait_hit()).await;
     server.delete("/jobs/report/done/b").unwrap();
@@ -303,10 +304,10 @@ async fn records_are_pruned_with_the_lock_only() {
     let server = start();
     let client = connect(&server).await;
     let runs = Arc::default();
-    assert!(matches!(count(once(&client, JOB, "a").keep(1), &runs).await.unwrap(), OnceOutcome::Ran(1)));
+    assert!(matches!(count(job(&client, "a").keep(1), &runs).await.unwrap(), OnceOutcome::Ran(1)));
     lock_is_free(&server).await;
     let gate = server.hold_reply(Match::op(Op::Exists).path("/jobs/report/done/a").session(session(&client)));
-    let job = once(&client, JOB, "b").keep(1);
+    let job = job(&client, "b").keep(1);
     let run = tokio::spawn(async move { count(job, &runs).await });
     within("the look", gate.wait_hit()).await;
     // By an administrator, so that the client does not know.
@@ -362,9 +363,9 @@ async fn what_cannot_be_is_refused_before_it_is_sent() {
     let client = connect(&server).await;
     let before = server.counters().total_requests();
     for (job, path) in [
-        (once(&client, "no/slash", TODAY), "no/slash"),
-        (once(&client, JOB, TODAY).keep(0), JOB),
-        (once(&client, JOB, TODAY).keep(1_001), JOB),
+        (OnceJob::new(&client, "no/slash", TODAY), "no/slash"),
+        (job(&client, TODAY).keep(0), JOB),
+        (job(&client, TODAY).keep(1_001), JOB),
     ] {
         let shown = format!("{job:?}");
         let error = count(job, &Arc::default()).await.unwrap_err();
@@ -383,7 +384,7 @@ async fn an_occasion_is_any_text() {
     let runs = Arc::default();
     for (number, occasion) in ["2026/11/22", "2026", "..", ""].into_iter().enumerate() {
         for round in 0..2 {
-            let outcome = count(once(&client, JOB, occasion), &runs).await.unwrap();
+            let outcome = count(job(&client, occasion), &runs).await.unwrap();
             assert_eq!(matches!(outcome, OnceOutcome::Ran(_)), round == 0, "{occasion}");
         }
         assert_eq!(server.children("/jobs/report/done").len(), number + 1);

@@ -60,7 +60,7 @@ async fn a_predicate_that_blocks_costs_no_lock() {
     // Its lease outlasts the pauses of a busy machine.
     let client = connect_for(&server, Duration::from_secs(6)).await;
     let (id, guard) = (session(&client), hold(&client).await);
-    let latch = LeaderLatch::start(&client, "/scheduler/leader").unwrap();
+    let latch = LeaderLatch::new(&client, "/scheduler/leader").unwrap();
     let term = within("the leadership", latch.leadership()).await.unwrap().fencing_token();
     let node = PersistentNode::new(&client, "/services/web/web-1", "").unwrap();
     within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
@@ -113,7 +113,7 @@ async fn last<S: Copy + Send + Sync>(mut states: StateWatch<S>) -> Option<S> {
 async fn each_ends_when_what_it_watches_is_dropped_and_keeps_nothing() {
     let server = start();
     let client = connect(&server).await;
-    let latch = LeaderLatch::start(&client, "/scheduler/leader").unwrap();
+    let latch = LeaderLatch::new(&client, "/scheduler/leader").unwrap();
     within("the leadership", latch.leadership()).await.unwrap();
     let states = latch.watch_state();
     drop(latch);

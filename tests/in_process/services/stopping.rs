@@ -52,10 +52,10 @@ async fn a_release_that_is_not_answered_in_time_ends_with_the_session() {
 async fn a_leader_that_is_drained_leads_no_more() {
     let server = start();
     let (ours, theirs) = (connect(&server).await, connect(&server).await);
-    let latch = LeaderLatch::start(&ours, "/leader").unwrap();
+    let latch = LeaderLatch::new(&ours, "/leader").unwrap();
     let leads = |state: &LeadershipState| matches!(state, LeadershipState::Leader(_));
     within("the leadership", latch.watch_state().wait_for(leads)).await.unwrap();
-    let next = LeaderLatch::start(&theirs, "/leader").unwrap();
+    let next = LeaderLatch::new(&theirs, "/leader").unwrap();
     until(&server, "the next", |view| view.children("/leader").len() == 2).await;
     within("the drain", ours.drain(SOON)).await.unwrap();
     assert_eq!(latch.state(), LeadershipState::Closed);
@@ -85,6 +85,24 @@ async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
     assert_eq!(refused.kind(), Some(ErrorKind::Closed), "{refused:?}");
     let refused = within("the end of the place", place.lock()).await.unwrap_err();
     assert_eq!(refused.kind(), Some(ErrorKind::Closed), "{refused:?}");
+    within("the drain", drain).await.unwrap();
+}
+
+/// A caller that has not taken its grant, and leaves without asking for it, is waited for no longer.
+// Shows: drain
+#[tokio::test]
+async fn a_grant_that_is_dropped_during_a_drain_ends_it() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = mutex(&client);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let mut next = task::spawn(lock.lock());
+    assert_pending!(next.poll());
+    guard.release().await.unwrap();
+    assert!(next.is_woken() && lock.is_acquired_in_this_process());
+    let mut drain = task::spawn(client.drain(SOON));
+    assert_pending!(drain.poll());
+    drop(next);
     within("the drain", drain).await.unwrap();
 }
 

@@ -2,7 +2,7 @@
 
 use test_support::peers::CuratorPeer;
 use test_support::{shared_standalone, unique_path};
-use zookeeper_recipes::{ConversionFailure, InterProcessReadWriteLock, ReadToken, TryLockError};
+use zookeeper_recipes::{ConversionError, InterProcessReadWriteLock, ReadToken, TryLockError};
 
 use crate::curator::java::puppet;
 use crate::outside::{children, watches_only};
@@ -83,7 +83,7 @@ pub(crate) fn our_upgrade(peer: &CuratorPeer) -> Outcome {
         let reader = lock.read_lock().lock().await?;
         curator.ask("a", &format!("acquire read {path}"), "holds")?;
         let refused = reader.try_upgrade().await.err().ok_or("it became a writer beside a reader")?;
-        assert!(matches!(refused.reason(), ConversionFailure::Contended), "{refused:?}");
+        assert!(matches!(refused, ConversionError::Contended { .. }), "{refused:?}");
         let reader = refused.into_guard();
         assert!(reader.is_held());
         curator.ask("a", &format!("release read {path}"), "released")?;

@@ -25,7 +25,7 @@ pub(crate) fn latches(peer: &CuratorPeer) -> Outcome {
         let client = connect(&servers).await?;
         curator.ask("a", &format!("leader start latch {path} java-1"), "started")?;
         curator.ask("a", "leader await java-1", "leads")?;
-        let latch = LeaderLatch::builder(&client, &path).id("rust").start()?;
+        let latch = LeaderLatch::builder(&client, &path).id("rust").build()?;
         joined(&servers, &path, 2).await?;
         curator.ask("b", &format!("leader start latch {path} java-2"), "started")?;
         joined(&servers, &path, 3).await?;

@@ -8,7 +8,7 @@ use test_support::{SOON, within};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    AcquireError, Client, ConversionFailure, FenceGate, InterProcessReadLock, InterProcessReadWriteLock,
+    AcquireError, Client, ConversionError, FenceGate, InterProcessReadLock, InterProcessReadWriteLock,
     InterProcessWriteLock, NodePath, ReadGuard, ReadToken, ReleaseError, TryLockError, WriteGuard,
 };
 
@@ -104,7 +104,7 @@ async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
 
     let other = within("another reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(matches!(failed.reason(), ConversionFailure::Contended), "{failed:?}");
+    assert!(matches!(failed, ConversionError::Contended { .. }), "{failed:?}");
     let reader = failed.into_guard();
     assert!(reader.is_held() && stage.env.stat(&reader.node()).await.is_some());
     stage.env.wait_count(&stage.env.lock_path(), 2).await;
@@ -332,7 +332,7 @@ async fn test_lock_path(stage: &Stage<'_>) {
     // Whatever would make a reader of it is refused.
     assert!(writer.reenter_as_reader().is_err());
     let failed = within("an answer", writer.downgrade()).await.unwrap_err();
-    assert!(matches!(failed.reason(), ConversionFailure::Lost(_)), "{failed:?}");
+    assert!(matches!(failed, ConversionError::Lost { .. }), "{failed:?}");
     assert!(matches!(failed.into_guard().release().await, Err(ReleaseError::Lost(_))));
     assert!(reader.is_held() && stage.env.stat(&reader.node()).await.is_some());
     reader.release().await.unwrap();
@@ -431,7 +431,7 @@ async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
                                 room.writers.fetch_sub(1, Ordering::SeqCst);
                             }
                             Err(failed) => {
-                                let contended = matches!(failed.reason(), ConversionFailure::Contended);
+                                let contended = matches!(failed, ConversionError::Contended { .. });
                                 assert!(contended, "{failed:?}");
                                 let reader = failed.into_guard();
                                 room.read(&reader);

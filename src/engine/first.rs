@@ -1,0 +1,205 @@
+//! Who is first in a lock's queue, as its errors say it. The attempts of a path lock share their knowledge of
+//! that node, so that it costs them a request once, or none (docs/protocol.md#held-by).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use zookeeper_client as zk;
+
+use crate::contender::{Contender, ContenderKind, NodeStat};
+use crate::path::LockPath;
+use crate::protocol::node_name::{Child, Family, Kind, Naming, classify, upgraded_from};
+use crate::protocol::queue::Queue;
+
+/// How long a read result is valid for an error: longer than a call asks before its deadline.
+const COUNTS_FOR: Duration = Duration::from_millis(500);
+
+/// How long it is between two reads before deadlines: thousands of calls may end one after the other.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long before its deadline a call asks at most; it is a quarter of its time if that is less.
+const BEFORE: Duration = Duration::from_millis(100);
+
+/// When a call with this deadline asks who is first, for the error if it is not granted in time; `None` if its time
+/// is too short.
+pub(super) fn ask_at(deadline: Instant, asked: Duration) -> Option<Instant> {
+    asks_at(deadline, asked).filter(|at| *at > Instant::now())
+}
+
+/// Like [`ask_at`], but also returns a moment that has passed: until now this time belonged to another call.
+pub(super) fn asks_at(deadline: Instant, asked: Duration) -> Option<Instant> {
+    deadline.checked_sub((asked / 4).min(BEFORE))
+}
+
+/// A node as it was read.
+pub(super) type NodeRead<'a> = (&'a [u8], &'a zk::Stat);
+
+/// Returns the kind of lock that a contender requests.
+pub(super) const fn kind_of(naming: Naming, kind: Kind) -> ContenderKind {
+    match (naming.family, kind) {
+        (Family::Exclusive | Family::Latch, _) => ContenderKind::Exclusive,
+        (Family::ReadWrite, Kind::Shared) => ContenderKind::Read,
+        (Family::ReadWrite, Kind::Exclusive) => ContenderKind::Write,
+    }
+}
+
+/// Returns a contender, from the result of a read of its node in the session with this id.
+pub(super) fn contender(
+    naming: Naming,
+    directory: &LockPath,
+    (name, kind): (&str, ContenderKind),
+    (data, stat): NodeRead<'_>,
+    session: i64,
+) -> Contender {
+    let is_mine = stat.ephemeral_owner == session;
+    let has_token = match kind {
+        ContenderKind::Exclusive => true,
+        ContenderKind::Write => upgraded_from(name, naming).is_none(),
+        ContenderKind::Read | ContenderKind::Permit => false,
+    };
+    let stat = NodeStat { session: stat.ephemeral_owner, czxid: stat.czxid, ctime: stat.ctime };
+    Contender::new(directory.user_child(name), kind, stat, data, (is_mine, has_token))
+}
+
+/// Returns a contender of the queue in this directory; `None` if the name is none of a contender.
+pub(super) fn in_queue(
+    naming: Naming,
+    directory: &LockPath,
+    name: &str,
+    read: NodeRead<'_>,
+    session: i64,
+) -> Option<Contender> {
+    let Child::Contender { kind, .. } = classify(name, naming) else { return None };
+    Some(contender(naming, directory, (name, kind_of(naming, kind)), read, session))
+}
+
+/// The knowledge that the attempts of a path lock share of the node that is first in the queue.
+#[derive(Debug, Default)]
+pub(super) struct FirstSeen(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// The name of the node that was first by the last list.
+    name: Option<Arc<str>>,
+    /// The node that was read last.
+    known: Option<Known>,
+    /// When a node was read last before a deadline.
+    asked: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Known {
+    contender: Contender,
+    /// When it was known to exist.
+    at: Instant,
+    /// How many watches are set on it: while there is one, it exists.
+    watches: usize,
+}
+
+impl Seen {
+    fn known(&mut self, name: &str) -> Option<&mut Known> {
+        self.known.as_mut().filter(|known| known.contender.node().name() == name)
+    }
+
+    /// Notes what a read of a node has returned.
+    fn know(&mut self, contender: Contender) -> &mut Known {
+        let watches = self.known(contender.node().name()).map_or(0, |known| known.watches);
+        self.known.insert(Known { contender, at: Instant::now(), watches })
+    }
+
+    /// Returns who is first; `None` if that is not known, or was too long ago.
+    fn first(&self) -> Option<&Contender> {
+        let known = self.known.as_ref()?;
+        let exists = known.watches > 0 || known.at.elapsed() < COUNTS_FOR;
+        let is_first = self.name.as_deref() == Some(known.contender.node().name());
+        (exists && is_first).then_some(&known.contender)
+    }
+}
+
+impl FirstSeen {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a list. Returns the name of the first node if nothing is known of it.
+    pub(super) fn saw(&self, queue: &Queue) -> Option<Arc<str>> {
+        let (name, _) = queue.holders().next()?;
+        let mut seen = self.lock();
+        if seen.name.as_deref() != Some(name) {
+            seen.name = Some(name.into());
+        }
+        match seen.known(name) {
+            Some(known) => {
+                known.at = Instant::now();
+                None
+            }
+            None => seen.name.clone(),
+        }
+    }
+
+    /// Notes what a read of a node has returned.
+    pub(super) fn know(&self, contender: Contender) {
+        self.lock().know(contender);
+    }
+
+    /// Records the result of a read that has set a watch, if its node is the first. It exists until the
+    /// result is dropped.
+    pub(super) fn watched(&self, contender: Contender) -> Option<Watched<'_>> {
+        let name: Arc<str> = contender.node().name().into();
+        let mut seen = self.lock();
+        if seen.name.as_ref() != Some(&name) {
+            return None;
+        }
+        seen.know(contender).watches += 1;
+        drop(seen);
+        Some(Watched { first: self, name })
+    }
+
+    /// Returns who is first in the queue; `None` if that is not known, or was too long ago.
+    pub(super) fn contender(&self) -> Option<Contender> {
+        self.lock().first().map(Contender::now)
+    }
+
+    /// Returns whether the first contender must be looked up.
+    pub(super) fn begin(&self) -> bool {
+        let mut seen = self.lock();
+        let asks = seen.first().is_none() && seen.asked.is_none_or(|asked| asked.elapsed() >= PAUSE);
+        if asks {
+            seen.asked = Some(Instant::now());
+        }
+        asks
+    }
+
+    /// Returns the name of the first node by the last list.
+    pub(super) fn name(&self) -> Option<Arc<str>> {
+        self.lock().name.clone()
+    }
+
+    /// Forgets this node, which is gone.
+    pub(super) fn gone(&self, name: &str) {
+        self.lock().name.take_if(|known| &**known == name);
+    }
+}
+
+/// A watch on the first node, until it is dropped.
+pub(super) struct Watched<'a> {
+    first: &'a FirstSeen,
+    name: Arc<str>,
+}
+
+impl Watched<'_> {
+    /// Records that the watch has fired: the node may be gone.
+    pub(super) fn fired(self) {
+        self.first.lock().known.take_if(|known| known.contender.node().name() == &*self.name);
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        if let Some(known) = self.first.lock().known(&self.name) {
+            known.watches = known.watches.saturating_sub(1);
+            // It has not fired: the node exists, as far as is known.
+            known.at = Instant::now();
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! An attempt under way, as the holder of a place in the queue of a fair lock has it: to wait for its result for
+//! a while, or for its position.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::engine::attempt;
+use crate::engine::first::ask_at;
+use crate::engine::hold::Hold;
+use crate::engine::look::{self, ask_first};
+use crate::engine::path_lock::{Ask, PathLock};
+use crate::engine::pending::Pending;
+use crate::engine::progress::ProgressReceiver;
+use crate::error::{AcquireError, TryLockError};
+use crate::protocol::node_name::Kind;
+
+/// How long `position` waits for another node when the known one is gone.
+const ANOTHER_NODE: Duration = Duration::from_secs(1);
+
+/// An attempt under way, and its progress. Dropping it cancels the attempt, which then cleans up.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    path_lock: Arc<PathLock>,
+    pub(crate) pending: Pending<Hold>,
+    progress: ProgressReceiver,
+}
+
+impl Queued {
+    /// Starts an attempt.
+    pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Self {
+        let (pending, progress) = attempt::start(path_lock, ask);
+        Self { path_lock: Arc::clone(path_lock), pending, progress }
+    }
+
+    /// Waits for the result until `deadline`; `None` after that. Does not need a runtime of the caller's.
+    pub(crate) async fn result_until(&mut self, deadline: Instant) -> Option<Result<Hold, TryLockError>> {
+        let (path_lock, waits_for) = (Arc::clone(&self.path_lock), Arc::clone(&self.path_lock));
+        let mut over = pin!(path_lock.client().run_while_polled(async move {
+            if let Some(at) = ask_at(deadline, deadline.saturating_duration_since(Instant::now())) {
+                tokio::time::sleep_until(at.into()).await;
+                ask_first(&waits_for);
+            }
+            tokio::time::sleep_until(deadline.into()).await;
+        }));
+        tokio::select! {
+            biased;
+            result = self.pending.result() => Some(result),
+            // If the runtime shuts down, the attempt ends too, and reports that.
+            Some(()) = &mut over => None,
+        }
+    }
+
+    /// Waits until the attempt has a node in the queue. Returns the result if the attempt ends before.
+    pub(crate) async fn queued(&mut self) -> Option<Result<Hold, TryLockError>> {
+        tokio::select! {
+            biased;
+            result = self.pending.result() => Some(result),
+            // `None` means that the attempt has ended, and has a result.
+            Some(_) = self.progress.node() => None,
+        }
+    }
+
+    /// Returns how many contenders are before its node. `None` if the attempt has ended.
+    pub(crate) async fn position(&self) -> Result<Option<usize>, AcquireError> {
+        let (path_lock, progress) = (Arc::clone(&self.path_lock), self.progress.clone());
+        let position = self.path_lock.client().run_while_polled(async move {
+            loop {
+                // Without a node, the attempt is about to create one, perhaps in the next session.
+                let Some(name) = progress.node().await else { return Ok(None) };
+                if let Some(position) = look::position(&path_lock, &name).await? {
+                    return Ok(Some(position));
+                }
+                // Deleted in the meantime: with its session, in which case the attempt creates another soon,
+                // or by another process, which the attempt notices with its next list.
+                match tokio::time::timeout(ANOTHER_NODE, progress.left(&name)).await {
+                    Ok(Some(())) => {}
+                    Ok(None) => return Ok(None),
+                    Err(_) => {
+                        let path = path_lock.path().user().to_owned();
+                        return Err(AcquireError::NodeDeleted { path, times: 1 });
+                    }
+                }
+            }
+        });
+        position.await.unwrap_or(Ok(None))
+    }
+
+    /// Returns the error of an attempt that is not granted within `asked`, of which it has `waited`.
+    pub(crate) fn late(&self, kind: Kind, asked: Duration, waited: Duration) -> AcquireError {
+        self.path_lock.late(self.progress.get().waiting, kind, asked, waited)
+    }
+}

@@ -1,0 +1,151 @@
+//! Writes: they renew the lease by their answers (docs/protocol.md#renewal).
+
+use zookeeper_client as zk;
+
+use crate::options::{Acl, ParentNodes, Permissions};
+use crate::path::LockPath;
+use crate::session::clock;
+use crate::session::core::Core;
+use crate::session::zk_session::{Session, answers};
+
+/// The error of a write.
+pub(crate) trait WriteError {
+    /// Returns whether it renews the lease nevertheless: the leader decided the refusal and committed it like any
+    /// other transaction, and not the connected server or the client library alone.
+    fn is_renewal(&self) -> bool;
+}
+
+impl WriteError for zk::Error {
+    fn is_renewal(&self) -> bool {
+        // NoAuth does not count, since the connected server may decide it by itself (`enableEagerACLCheck`).
+        matches!(
+            self,
+            Self::NoNode
+                | Self::NodeExists
+                | Self::NotEmpty
+                | Self::BadVersion
+                | Self::NoChildrenForEphemerals
+        )
+    }
+}
+
+impl WriteError for zk::MultiWriteError {
+    fn is_renewal(&self) -> bool {
+        // Only the leader decides a check. An expired session fails checks too, with an error that is no renewal.
+        let Self::OperationFailed { source, .. } = self else { return false };
+        matches!(source, zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion)
+    }
+}
+
+impl Session {
+    /// Sends a write when this is called, and renews the lease by the answer.
+    pub(crate) fn write<T, E: WriteError, F: Future<Output = Result<T, E>>>(
+        &self,
+        send: impl FnOnce() -> F,
+    ) -> impl Future<Output = F::Output> {
+        let sent = clock::now();
+        let answer = send();
+        async move {
+            let answer = answer.await;
+            if answer.as_ref().err().is_none_or(E::is_renewal) {
+                self.lease().renewed(sent);
+            }
+            answer
+        }
+    }
+
+    /// Sends the create of a node when this is called.
+    pub(crate) fn create<'a>(
+        &'a self,
+        handle: &'a zk::Client,
+        path: &'a str,
+        data: &'a [u8],
+        (mode, acl): (zk::CreateMode, &[Acl]),
+    ) -> impl Future<Output = Result<(zk::Stat, zk::CreateSequence), zk::Error>> + Send + 'a {
+        let acls = to_library(acl);
+        self.write(move || handle.create(path, data, &mode.with_acls(zk::Acls::new(&acls))))
+    }
+
+    /// Commits a transaction, of so many operations.
+    pub(crate) async fn commit(
+        &self,
+        handle: &zk::Client,
+        operations: usize,
+        put: impl FnOnce(&mut zk::MultiWriter<'_>) -> Result<(), zk::Error>,
+    ) -> Result<Vec<zk::MultiWriteResult>, zk::MultiWriteError> {
+        let failed = |source| zk::MultiWriteError::RequestFailed { source };
+        let mut writer = handle.new_multi_writer();
+        // An error is not expected: the paths have been checked, and the ACL is not empty.
+        put(&mut writer).map_err(failed)?;
+        let committed = async {
+            let results = writer.commit().await?;
+            let is_whole = results.len() == operations;
+            let other = || zk::Error::UnexpectedError("an answer of another length".to_owned());
+            if is_whole { Ok(results) } else { Err(failed(other())) }
+        };
+        self.write(|| committed).await
+    }
+}
+
+impl Core {
+    /// Creates the directories above a node that are missing, after a request that failed because of them.
+    pub(crate) async fn make_directories_above(
+        &self,
+        handle: &zk::Client,
+        node: &LockPath,
+        acl: &[Acl],
+        parents: ParentNodes,
+    ) -> Result<(), zk::Error> {
+        // There is always a root.
+        let directory = node.parent().ok_or(zk::Error::NoNode)?;
+        self.make_directories(handle, &directory, acl, parents).await
+    }
+
+    /// Creates a directory and those above it that are missing, as containers if the servers know them.
+    pub(crate) async fn make_directories(
+        &self,
+        handle: &zk::Client,
+        directory: &LockPath,
+        acl: &[Acl],
+        parents: ParentNodes,
+    ) -> Result<(), zk::Error> {
+        let (acls, path) = (to_library(acl), directory.server());
+        // Tries upwards from the leaf until a parent exists, then creates downwards.
+        let make =
+            async |mode: zk::CreateMode| handle.mkdir(path, &mode.with_acls(zk::Acls::new(&acls))).await;
+        if parents == ParentNodes::Persistent || !self.makes_containers() {
+            return make(zk::CreateMode::Persistent).await;
+        }
+        // Servers that do not know the request say so, or close the connection (ZooKeeper 3.4, ClickHouse
+        // Keeper). The latter is taken for that once it has happened twice in a row while another request was
+        // answered.
+        for _ in 0..2 {
+            match make(zk::CreateMode::Container).await {
+                Err(zk::Error::Unimplemented) => break,
+                Err(zk::Error::ConnectionLoss) => answers(handle).await?,
+                made => return made,
+            }
+        }
+        self.make_no_containers();
+        make(zk::CreateMode::Persistent).await
+    }
+}
+
+/// Returns an ACL as the client library has it.
+pub(crate) fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
+    let permission = |set: Permissions| {
+        [
+            (Permissions::READ, zk::Permission::READ),
+            (Permissions::WRITE, zk::Permission::WRITE),
+            (Permissions::CREATE, zk::Permission::CREATE),
+            (Permissions::DELETE, zk::Permission::DELETE),
+            (Permissions::ADMIN, zk::Permission::ADMIN),
+        ]
+        .into_iter()
+        .filter(|(ours, _)| set.contains(*ours))
+        .fold(zk::Permission::NONE, |all, (_, theirs)| all | theirs)
+    };
+    acl.iter()
+        .map(|acl| zk::Acl::new(permission(acl.permissions), zk::AuthId::new(&acl.scheme, &acl.id)))
+        .collect()
+}

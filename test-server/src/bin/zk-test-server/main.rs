@@ -1,0 +1,55 @@
+//! The test server as a program, for tests in any language. The crate's README has an example.
+
+mod admin;
+mod json;
+mod options;
+mod verbs;
+
+use std::io::{self, Read as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use json::Json;
+use options::Options;
+use verbs::Faults;
+
+fn main() -> ExitCode {
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            print!("{}", options::USAGE);
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("zk-test-server: {error}\n\n{}", options::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match serve(options) {
+        Ok(()) => {
+            eprintln!("zk-test-server: standard input has ended, so the server stops");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("zk-test-server: {error}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn serve(options: Options) -> io::Result<()> {
+    let server = Arc::new(options.builder.bind(options.bind).start()?);
+    let faults = Arc::new(Faults::default());
+    let admin = options
+        .admin
+        .map(|port| admin::listen((options.bind, port).into(), Arc::clone(&server), faults))
+        .transpose()?;
+    let admin = admin.map_or(Json::Null, |addr| Json::text(addr.to_string()));
+    let connect = Json::text(server.connect_string());
+    let ready = Json::object([("ready", Json::Bool(true)), ("connect", connect), ("admin", admin)]);
+    let mut stdout = io::stdout();
+    writeln!(stdout, "{ready}")?;
+    stdout.flush()?;
+    io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use zookeeper_test_server::{Builder, Server, Version};
+
+pub(crate) const USAGE: &str = "\
+A ZooKeeper server for tests, in memory. It serves until its standard input ends.
+
+Usage: zk-test-server [OPTION VALUE]..
+
+  --port PORT                    the port for clients; 0, the default, is a free one
+  --bind ADDRESS                 the address to listen on; 127.0.0.1 by default
+  --admin PORT                   a port that takes faults as lines of JSON; none by default, 0 is a free one
+  --tick MS                      ZooKeeper's tickTime; 2000 by default
+  --min-session-timeout MS       the shortest session timeout; two ticks by default
+  --max-session-timeout MS       the longest session timeout; twenty ticks by default
+  --version VERSION              3.8 (the default), 3.9, keeper or keeper-without-containers
+  --members NUMBER               of how many members the ensemble is; 1 by default
+  --super-digest DIGEST          `super:` and a hash, as ZooKeeper's superDigest; none by default
+
+When it serves it prints a line: {\"ready\":true,\"connect\":\"127.0.0.1:2181\",\"admin\":\"127.0.0.1:2182\"}
+";
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) builder: Builder,
+    pub(crate) bind: IpAddr,
+    pub(crate) admin: Option<u16>,
+}
+
+impl Options {
+    /// Reads the command line; returns `None` if it asks for help.
+    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut builder = Server::builder();
+        let (mut bind, mut admin) = (IpAddr::from([127, 0, 0, 1]), None);
+        while let Some(option) = words.next() {
+            if option == "--help" || option == "-h" {
+                return Ok(None);
+            }
+            let value = words.next().ok_or_else(|| format!("{option} has no value"));
+            builder = match option.as_str() {
+                "--port" => builder.port(number(&option, &value?)?),
+                "--bind" => {
+                    bind = number(&option, &value?)?;
+                    builder
+                }
+                "--admin" => {
+                    admin = Some(number(&option, &value?)?);
+                    builder
+                }
+                "--tick" => builder.tick(milliseconds(&option, &value?)?),
+                "--min-session-timeout" => builder.min_session_timeout(milliseconds(&option, &value?)?),
+                "--max-session-timeout" => builder.max_session_timeout(milliseconds(&option, &value?)?),
+                "--version" => builder.zookeeper_version(version(&value?)?),
+                "--members" => builder.members(number(&option, &value?)?),
+                "--super-digest" => builder.super_digest(value?),
+                _ => return Err(format!("there is no option {option}")),
+            };
+        }
+        Ok(Some(Self { builder, bind, admin }))
+    }
+}
+
+fn number<T: FromStr>(option: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("{option}: {value} is not valid"))
+}
+
+fn milliseconds(option: &str, value: &str) -> Result<Duration, String> {
+    number(option, value).map(Duration::from_millis)
+}
+
+fn version(name: &str) -> Result<Version, String> {
+    match name {
+        "3.8" => Ok(Version::V3_8),
+        "3.9" => Ok(Version::V3_9),
+        "keeper" => Ok(Version::ClickHouseKeeper),
+        "keeper-without-containers" => Ok(Version::ClickHouseKeeperWithoutContainers),
+        _ => Err(format!("--version: {name} is not 3.8, 3.9, keeper or keeper-without-containers")),
+    }
+}

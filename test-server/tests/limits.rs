@@ -1,0 +1,180 @@
+//! What a server keeps for clients that do not read, or are gone, and what it says when it closes a
+//! connection.
+
+mod raw;
+
+use std::io::{ErrorKind, Write as _};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use raw::{Body, Parse, Raw, dial, op, read_frame, write_frame};
+use zookeeper_test_server::{LogKind, Match, Op, Reason, Server};
+
+const SOON: Duration = Duration::from_secs(60);
+const T: i32 = 10_000;
+const MIB: usize = 1 << 20;
+
+/// One test at a time measures the memory of the process.
+static MEMORY: Mutex<()> = Mutex::new(());
+
+/// The memory that the process takes, where the system says so.
+fn resident() -> Option<usize> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    Some(pages.split(' ').nth(1)?.parse::<usize>().ok()? * 4096)
+}
+
+/// Runs what may take so many bytes at most, more or less.
+fn takes_at_most(bytes: usize, what: impl FnOnce()) {
+    let _turn = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = resident();
+    what();
+    if let (Some(before), Some(after)) = (before, resident()) {
+        let grown = after.saturating_sub(before);
+        assert!(grown <= bytes, "{} MiB", grown / MIB);
+    }
+}
+
+fn closed(server: &Server, reason: Reason) -> usize {
+    server.log().iter().filter(|entry| entry.kind == LogKind::Closed(reason)).count()
+}
+
+#[test]
+fn clients_that_never_read_share_a_limit() {
+    const WATCHERS: usize = 20;
+    let server = Server::builder().max_queued(8 * MIB).start().unwrap();
+    let path = format!("/{}", "x".repeat(3000));
+    server.create(&path, "").unwrap();
+    let mut watchers: Vec<_> = (0..WATCHERS).map(|_| Raw::connect(server.addr(), T).unwrap()).collect();
+    for raw in &mut watchers {
+        raw.call(op::ADD_WATCH, &Body::new().string("/").i32(1));
+    }
+    takes_at_most(96 * MIB, || {
+        // 180 MB of events.
+        for _ in 0..3000 {
+            server.set_data(&path, "").unwrap();
+        }
+    });
+    let slow = closed(&server, Reason::Slow);
+    assert!(slow >= WATCHERS / 2, "{slow} were closed");
+    let mut well = Raw::connect(server.addr(), T).unwrap();
+    well.create("/well", 0);
+}
+
+#[test]
+fn the_one_that_does_not_read_is_closed_and_not_the_one_that_does() {
+    let server = Server::builder().max_queued(MIB).start().unwrap();
+    let path = format!("/{}", "x".repeat(3000));
+    server.create(&path, "").unwrap();
+    let mut slow = Raw::connect(server.addr(), T).unwrap();
+    let mut well = Raw::connect(server.addr(), T).unwrap();
+    for raw in [&mut slow, &mut well] {
+        raw.call(op::ADD_WATCH, &Body::new().string("/").i32(1));
+    }
+    let mut told = 0;
+    let is_slow = |entry: &zookeeper_test_server::LogEntry| entry.kind == LogKind::Closed(Reason::Slow);
+    let dropped =
+        || server.wait_until_blocking(|view| view.log().rev().take(20).any(is_slow), Duration::ZERO);
+    while !dropped() {
+        server.set_data(&path, "").unwrap();
+        told += well.ask(op::PING, &Body::new()).unwrap().0.len();
+    }
+    assert!(told > 0);
+    assert_eq!(server.log().into_iter().find(|entry| is_slow(entry)).unwrap().session, slow.session());
+    assert_eq!(well.ask(op::PING, &Body::new()).unwrap().1.error, 0);
+    while slow.recv().is_ok() {}
+}
+
+#[test]
+fn large_replies_share_their_data_with_the_tree() {
+    let server = Server::start().unwrap();
+    server.create("/big", vec![b'x'; MIB]).unwrap();
+    let reads = Body::multi(&vec![(op::GET_DATA, Body::path_watch("/big", false)); 40]);
+    let mut readers: Vec<_> = (0..5).map(|_| Raw::connect(server.addr(), T).unwrap()).collect();
+    takes_at_most(32 * MIB, || {
+        // 200 MiB of replies.
+        for raw in &mut readers {
+            raw.send(op::MULTI_READ, &reads).unwrap();
+        }
+        let applied = |view: zookeeper_test_server::View<'_>| {
+            view.log().filter(|entry| (entry.op, entry.kind) == (Op::MultiRead, LogKind::Applied)).count()
+                == 5
+        };
+        assert!(server.wait_until_blocking(applied, SOON));
+    });
+    for raw in &mut readers {
+        let reply = raw.recv().unwrap();
+        let mut parse = Parse(&reply.body);
+        assert_eq!((reply.error, parse.i32(), parse.bool(), parse.i32()), (0, op::GET_DATA, false, 0));
+        assert_eq!(parse.buffer().unwrap().len(), MIB);
+    }
+}
+
+#[test]
+fn reads_of_a_connection_that_is_gone_are_not_done_and_writes_are() {
+    let server = Server::start().unwrap();
+    server.create("/a", "").unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    let gate = server.hold_request(Match::op(Op::Sync));
+    raw.send(op::SYNC, &Body::new().string("/a")).unwrap();
+    raw.send(op::GET_DATA, &Body::path_watch("/a", true)).unwrap();
+    raw.send(op::CREATE, &Body::create("/b", b"", 0)).unwrap();
+    let session = raw.session();
+    assert!(gate.wait_hit_blocking(SOON));
+    let arrived = |view: zookeeper_test_server::View<'_>| view.counters().requests(Op::Create) == 1;
+    assert!(server.wait_until_blocking(arrived, SOON));
+    drop(raw);
+    assert!(server.wait_until_blocking(|view| !view.sessions()[0].connected, SOON));
+    gate.release();
+    assert!(server.wait_until_blocking(|view| view.exists("/b"), SOON));
+    let log = server.log();
+    let kinds = |op| {
+        let of_op = log.iter().filter(|entry| (entry.op, entry.session) == (op, session));
+        of_op.map(|entry| entry.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(Op::GetData), [LogKind::Arrived, LogKind::Discarded]);
+    assert_eq!(kinds(Op::Create)[..2], [LogKind::Arrived, LogKind::Applied]);
+}
+
+#[test]
+fn a_connection_whose_requests_wait_does_not_keep_others_waiting() {
+    const LEN: usize = 20_000;
+    let server = Server::builder().max_queued(2 * LEN).start().unwrap();
+    let mut held = Raw::connect(server.addr(), T).unwrap();
+    let mut other = Raw::connect(server.addr(), T).unwrap();
+    let gate = server.hold_request(Match::op(Op::Create).session(held.session()));
+    let create = |name: String| Body::create(&name, &[0; LEN], 0);
+    for index in 0..8 {
+        held.send(op::CREATE, &create(format!("/held{index}"))).unwrap();
+    }
+    assert!(gate.wait_hit_blocking(SOON));
+    for index in 0..8 {
+        other.call(op::CREATE, &create(format!("/other{index}")));
+    }
+    assert!(!server.exists("/held0"));
+    gate.release();
+    assert!(server.wait_until_blocking(|view| view.exists("/held7"), SOON));
+}
+
+#[test]
+fn the_log_says_why_a_connection_was_closed() {
+    let server = Server::builder().max_frame(1000).start().unwrap();
+    let logged = |reason, count| {
+        let is = move |kind| kind == LogKind::Closed(reason);
+        server.wait_until_blocking(|view| view.log().filter(|entry| is(entry.kind)).count() == count, SOON)
+    };
+    let mut stream = dial(server.addr()).unwrap();
+    stream.write_all(&1001i32.to_be_bytes()).unwrap();
+    assert!(logged(Reason::Oversized, 1));
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    raw.stream.write_all(&(-1i32).to_be_bytes()).unwrap();
+    assert!(logged(Reason::Malformed, 1));
+    let mut stream = dial(server.addr()).unwrap();
+    write_frame(&mut stream, b"no hello").unwrap();
+    assert!(logged(Reason::Malformed, 2));
+    assert_eq!(read_frame(&mut stream).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    let old = Raw::connect(server.addr(), T).unwrap();
+    let _new = Raw::reconnect(server.addr(), T, old.session(), &old.greeting.password, 0).unwrap();
+    assert!(logged(Reason::Moved, 1));
+    let moved = server.log().into_iter().find(|entry| entry.kind == LogKind::Closed(Reason::Moved)).unwrap();
+    assert_eq!(moved.session, old.session());
+}

@@ -1,0 +1,67 @@
+//! The client, as the command line describes it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use zookeeper_recipes::{Acl, Client, ClientBuilder};
+
+use crate::exit::{Failure, USAGE};
+use crate::options::Connection;
+
+/// How long the end may take of a session whose locks are released: longer, and the process ends without it,
+/// and the servers end the session.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// Connects to the servers.
+pub(crate) async fn connect(options: &Connection) -> Result<Client, Failure> {
+    let builder = Client::builder().name("zklock").session_timeout(options.session_timeout);
+    let builder = with_credentials(with_tls(builder, options), options)?;
+    Ok(builder.connect(options.servers.as_deref().unwrap_or_default()).await?)
+}
+
+/// Closes the client, which releases its locks.
+pub(crate) async fn close(client: &Client) {
+    // Whatever comes of it, the session ends with this process.
+    let _ = tokio::time::timeout(CLOSING, client.close()).await;
+}
+
+fn with_credentials(mut builder: ClientBuilder, options: &Connection) -> Result<ClientBuilder, Failure> {
+    if let Some(file) = &options.auth_file {
+        let (scheme, credentials) = pair(file)?;
+        builder = builder.auth(scheme, credentials);
+    }
+    #[cfg(feature = "sasl-digest-md5")]
+    if let Some(file) = &options.sasl_file {
+        let (user, password) = pair(file)?;
+        builder = builder.sasl_digest(user, password);
+    }
+    if options.private {
+        builder = builder.acl([Acl::creator_all()]);
+    }
+    Ok(builder)
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(builder: ClientBuilder, options: &Connection) -> ClientBuilder {
+    use zookeeper_recipes::TlsOptions;
+    let options = &options.tls;
+    let Some(authorities) = &options.tls_ca else { return builder };
+    let mut tls = TlsOptions::new().ca_file(authorities);
+    if let (Some(certificate), Some(key)) = (&options.tls_cert, &options.tls_key) {
+        tls = tls.identity_files(certificate, key);
+    }
+    builder.tls(tls)
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(builder: ClientBuilder, _: &Connection) -> ClientBuilder {
+    builder
+}
+
+/// Returns the two sides of the first colon of a file. The message does not repeat them: they are secret.
+fn pair(file: &Path) -> Result<(String, String), Failure> {
+    let failed = |why: &str| Failure::new(USAGE, format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| failed(&error.to_string()))?;
+    let (one, other) = text.trim_end().split_once(':').ok_or_else(|| failed("it has no colon"))?;
+    Ok((one.to_owned(), other.to_owned()))
+}

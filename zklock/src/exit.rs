@@ -1,0 +1,157 @@
+//! The exit codes, and what makes `zklock` fail.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+
+use rustix::process::Signal;
+use zookeeper_recipes::{AcquireError, BuildError, ConnectError, ErrorKind, OnceError, TryLockError};
+
+/// There is no holder to ask or to break, or it was not to be broken.
+pub(crate) const NONE: u8 = 1;
+/// The command line cannot be used (`EX_USAGE`).
+pub(crate) const USAGE: u8 = 64;
+/// No server answered (`EX_UNAVAILABLE`).
+pub(crate) const UNREACHABLE: u8 = 69;
+/// The machine gave no process or no signal handler (`EX_OSERR`).
+pub(crate) const SYSTEM: u8 = 71;
+/// The lock was not free in time (`EX_TEMPFAIL`).
+pub(crate) const BUSY: u8 = 75;
+/// The servers refused the credentials, or an ACL denies the request (`EX_NOPERM`).
+pub(crate) const NO_PERMISSION: u8 = 77;
+/// The lock was lost, or its lease was over, and the command was ended.
+pub(crate) const LOST: u8 = 125;
+/// The command was found and could not be run, as the shell says it.
+const CANNOT_RUN: u8 = 126;
+/// The command was not found, as the shell says it.
+const NOT_FOUND: u8 = 127;
+/// What a shell adds to the number of the signal that ended a process.
+const BY_SIGNAL: i32 = 128;
+
+/// An exit code, and the reason for people to read.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+
+    /// A failure of the system, with what it was asked for.
+    pub(crate) fn system(what: &str, error: &io::Error) -> Self {
+        Self::new(SYSTEM, format!("{what}: {error}"))
+    }
+
+    /// The command that could not be started.
+    pub(crate) fn not_started(program: &str, error: &io::Error) -> Self {
+        let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
+        Self::new(code, format!("{program}: {error}"))
+    }
+
+    fn of(code: u8, error: &dyn Error) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            // A write to a `String` does not fail.
+            let _ = write!(text, ": {cause}");
+            source = cause.source();
+        }
+        Self { code, text }
+    }
+}
+
+/// The exit code of a process that was ended by this signal.
+pub(crate) fn by_signal(signal: Signal) -> u8 {
+    code_of_signal(signal.as_raw())
+}
+
+fn code_of_signal(number: i32) -> u8 {
+    u8::try_from(BY_SIGNAL + number).unwrap_or(u8::MAX)
+}
+
+/// The exit code that passes on how a command ended.
+pub(crate) fn of_status(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
+        (None, Some(signal)) => code_of_signal(signal),
+        (None, None) => u8::MAX,
+    }
+}
+
+fn of_kind(kind: Option<ErrorKind>) -> u8 {
+    match kind {
+        Some(ErrorKind::NoAuth | ErrorKind::AuthFailed) => NO_PERMISSION,
+        Some(ErrorKind::MixedRecipes | ErrorKind::LimitMismatch | ErrorKind::InvalidLimit) => USAGE,
+        _ => UNREACHABLE,
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let code = match &error {
+            ConnectError::TimedOut { .. } | ConnectError::Setup { .. } => UNREACHABLE,
+            ConnectError::AuthFailed { .. } => NO_PERMISSION,
+            _ => USAGE,
+        };
+        Self::of(code, &error)
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        Self::of(USAGE, &error)
+    }
+}
+
+impl From<zookeeper_recipes::Error> for Failure {
+    fn from(error: zookeeper_recipes::Error) -> Self {
+        Self::of(of_kind(Some(error.kind())), &error)
+    }
+}
+
+impl From<AcquireError> for Failure {
+    fn from(error: AcquireError) -> Self {
+        let code = match &error {
+            AcquireError::TimedOut { .. } => BUSY,
+            error => of_kind(error.kind()),
+        };
+        Self::of(code, &error)
+    }
+}
+
+impl From<TryLockError> for Failure {
+    fn from(error: TryLockError) -> Self {
+        match error {
+            TryLockError::Acquire(error) => error.into(),
+            busy => Self::of(BUSY, &busy),
+        }
+    }
+}
+
+impl From<OnceError> for Failure {
+    fn from(error: OnceError) -> Self {
+        match error {
+            OnceError::Build(error) => error.into(),
+            OnceError::Acquire(error) => error.into(),
+            OnceError::Lost(lost) => Self::of(LOST, &lost),
+            error => Self::of(of_kind(error.kind()), &error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_a_shell() {
+        assert_eq!(by_signal(Signal::TERM), 143);
+        assert_eq!(of_status(ExitStatus::from_raw(7 << 8)), 7);
+        assert_eq!(of_status(ExitStatus::from_raw(9)), 137);
+    }
+}

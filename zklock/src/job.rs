@@ -1,0 +1,397 @@
+//! A command that runs while a lock is held, and is dead before the servers grant the lock to another
+//! process.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::process::{Child, Command};
+use tokio::time::sleep;
+use zookeeper_recipes::{Lost, LostReason};
+
+use crate::clock;
+use crate::exit::{self, Failure, LOST};
+use crate::foreground;
+use crate::options::{OnLost, Work};
+use crate::signals::Signals;
+use crate::watchdog::{Orders, Watchdog};
+
+/// How long a command may take to end whose lock is free already, because its node was deleted or its session
+/// has ended: every moment of it may be one of the next holder's.
+const WHEN_FREE: Duration = Duration::from_secs(1);
+
+/// By how much sooner than the session timeout the servers may expire a session: half a tick, since a
+/// follower tells its leader only that often which sessions it has heard of. This is that of the default tick
+/// of 2 s. A session timeout is two ticks or more.
+const HALF_TICK: Duration = Duration::from_secs(1);
+
+/// How long the node of a lock stays for certain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Proof {
+    /// The lease was renewed within the last third of the session timeout T, or later.
+    Held,
+    /// The lock is not lost: the lease was renewed within the last two thirds.
+    NotLost,
+    /// There is none.
+    Lost,
+}
+
+/// The session timeout T, and what follows from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session(pub(crate) Duration);
+
+impl Session {
+    /// When a command has to be dead, if this was true at that time.
+    fn deadline(self, at: Duration, proof: Proof) -> Duration {
+        let stays = match proof {
+            Proof::Held => self.0 / 3 * 2,
+            Proof::NotLost => self.0 / 3,
+            Proof::Lost => Duration::ZERO,
+        };
+        let margin = HALF_TICK.min(self.0 / 4) + self.0 / 20;
+        at + stays.saturating_sub(margin)
+    }
+
+    /// How often the deadline is moved.
+    fn beat(self) -> Duration {
+        self.0 / 60
+    }
+}
+
+/// How a command ended while the lock was held.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Itself(ExitStatus),
+    /// Because its lease was over.
+    LeaseOver,
+    /// Because its watchdog has ended, without which it must not go on.
+    Unwatched,
+}
+
+impl Ended {
+    /// The exit code that tells it.
+    pub(crate) fn code(&self) -> Result<u8, Failure> {
+        match self {
+            Self::Itself(status) => Ok(exit::of_status(*status)),
+            Self::LeaseOver => Err(Failure::new(LOST, "the lease is over, and the command was ended")),
+            Self::Unwatched => Err(Failure::new(LOST, "the watchdog was killed, and the command with it")),
+        }
+    }
+}
+
+/// A command, its watchdog and its deadline.
+#[derive(Debug)]
+pub(crate) struct Job {
+    command: Child,
+    target: Target,
+    watchdog: Watchdog,
+    deadline: Duration,
+    /// The end of its time after a lease, whatever is proved.
+    end_by: Duration,
+}
+
+/// What signals are sent to.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// The process group that the watchdog leads, with the command and its children.
+    Group(Pid),
+    /// The command, which has stayed in the process group of `zklock`, with the terminal.
+    Foreground(Pid),
+}
+
+impl Target {
+    /// Sends a signal; a target that has ended needs none.
+    fn send(self, signal: Signal) {
+        let _ = match self {
+            Self::Group(group) => kill_process_group(group, signal),
+            Self::Foreground(process) => kill_process(process, signal),
+        };
+    }
+
+    /// Sends a signal that this process got.
+    fn pass_on(self, signal: Signal) {
+        // The terminal sends these to all processes in the foreground.
+        let has_got_it = matches!(self, Self::Foreground(_)) && [Signal::INT, Signal::QUIT].contains(&signal);
+        if !has_got_it {
+            self.send(signal);
+        }
+    }
+}
+
+/// What a job needs to know of the lock.
+pub(crate) struct Held<'a> {
+    pub(crate) session: Session,
+    /// What is known of the lock at the moment.
+    pub(crate) proof: &'a (dyn Fn() -> Proof + Sync),
+    /// After which the command is ended.
+    pub(crate) lease: Option<Duration>,
+    /// Whether the lock is released at the loss, so that the command has to be killed then.
+    pub(crate) is_killed_by_drop: bool,
+    /// The environment of the command.
+    pub(crate) environment: &'a [(&'static str, Option<String>)],
+}
+
+impl Held<'_> {
+    /// Returns a deadline, after a pause that must not be at its end when it is polled first. The clock was
+    /// read before what was known, and what was known counts now that the job is polled again, since that
+    /// happens only while the lock is not lost.
+    async fn proved(&self, pause: impl Future<Output = ()>) -> Duration {
+        let seen = clock::now();
+        let proof = (self.proof)();
+        pause.await;
+        self.session.deadline(seen, proof)
+    }
+}
+
+impl Job {
+    /// Starts a command, and waits until it has ended. Must be polled only while the lock is not lost. If it
+    /// is dropped before, the job is in its place, for [`lose`](Self::lose) or [`kill`](Self::kill).
+    pub(crate) async fn run(
+        place: &mut Option<Self>,
+        argv: &[OsString],
+        work: &Work,
+        held: &Held<'_>,
+        signals: &mut Signals,
+        revoked: impl Future<Output = ()> + Send,
+    ) -> Result<Ended, Failure> {
+        let job = place.insert(Self::start(argv, work, held).await?);
+        let armed = held.is_killed_by_drop.then(|| KillOnDrop(Some(job.target)));
+        let ended = job.while_held(work, held, signals, revoked).await?;
+        if let Some(job) = place.take() {
+            job.finish(&ended, signals).await?;
+        }
+        if let Some(armed) = armed {
+            armed.disarm();
+        }
+        Ok(ended)
+    }
+
+    /// Starts the command.
+    async fn start(argv: &[OsString], work: &Work, held: &Held<'_>) -> Result<Self, Failure> {
+        let Some((program, arguments)) = argv.split_first() else {
+            return Err(Failure::new(exit::USAGE, "there is no command"));
+        };
+        let of_watchdog = |error| Failure::system("the watchdog", &error);
+        let mut watchdog = Watchdog::start().await?;
+        let deadline = held.proved(tokio::task::yield_now()).await;
+        watchdog.orders.kill_at(deadline).await.map_err(of_watchdog)?;
+        let mut command = if work.foreground {
+            let mut command = foreground::start().map_err(|error| Failure::system("the command", &error))?;
+            command.arg(program);
+            command
+        } else {
+            let mut command = std::process::Command::new(program);
+            command.process_group(watchdog.group().as_raw_nonzero().get());
+            command
+        };
+        command.args(arguments);
+        set_environment(&mut command, held.environment);
+        let mut command = Command::from(command);
+        command.kill_on_drop(true);
+        let command = match command.spawn() {
+            Ok(command) => command,
+            Err(error) => {
+                watchdog.stand_down().await;
+                return Err(Failure::not_started(&program.to_string_lossy(), &error));
+            }
+        };
+        let process = command.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        let target = match process.filter(|_| work.foreground) {
+            Some(process) => Target::Foreground(process),
+            None => Target::Group(watchdog.group()),
+        };
+        let mut job = Self { command, target, watchdog, deadline, end_by: Duration::MAX };
+        if let Target::Foreground(process) = target {
+            job.watchdog.orders.kill_only(process).await.map_err(of_watchdog)?;
+        }
+        Ok(job)
+    }
+
+    /// Waits until the command has ended. Must be polled only while the lock is not lost.
+    async fn while_held(
+        &mut self,
+        work: &Work,
+        held: &Held<'_>,
+        signals: &mut Signals,
+        revoked: impl Future<Output = ()> + Send,
+    ) -> Result<Ended, Failure> {
+        let target = self.target;
+        let mut lease = std::pin::pin!(lease_over(held.lease));
+        let mut steered = std::pin::pin!(steer(target, work, signals, revoked));
+        let mut is_over = false;
+        let ended = loop {
+            tokio::select! {
+                biased;
+                status = self.command.wait() => break status.map(Ended::Itself),
+                _ = self.watchdog.process.wait() => break Ok(Ended::Unwatched),
+                () = beat(&mut self.watchdog.orders, &mut self.deadline, self.end_by, held) => {
+                    break Ok(Ended::Unwatched);
+                }
+                () = &mut steered => {}
+                () = &mut lease, if !is_over => {
+                    is_over = true;
+                    target.send(Signal::TERM);
+                    self.end_by = clock::now() + work.kill_after;
+                }
+            }
+        };
+        let ended = ended.map_err(|error| Failure::system("the command", &error))?;
+        Ok(if is_over { Ended::LeaseOver } else { ended })
+    }
+
+    /// Ends the command because the lock is lost, and waits until it is dead.
+    pub(crate) async fn lose(
+        mut self,
+        lost: &Lost,
+        work: &Work,
+        signals: &mut Signals,
+    ) -> Result<ExitStatus, Failure> {
+        let mut helper = None;
+        match &work.on_lost {
+            OnLost::Term => self.target.send(Signal::TERM),
+            OnLost::Kill => self.target.send(Signal::KILL),
+            OnLost::Warn => self.deadline = Duration::MAX,
+            OnLost::Run(text) => helper = Some(run_helper(text, self.target)?),
+        }
+        if !matches!(work.on_lost, OnLost::Warn) {
+            self.deadline = self.deadline.min(clock::now() + grace(lost, work));
+        }
+        // A watchdog that does not hear it kills at the deadline that it has.
+        let _ = self.watchdog.orders.kill_at(self.deadline).await;
+        let is_killed = !matches!(work.on_lost, OnLost::Warn);
+        let status = self.end(signals, is_killed).await;
+        drop(helper);
+        status
+    }
+
+    /// Kills the command, and waits until it is dead.
+    pub(crate) async fn kill(self, signals: &mut Signals) -> Result<ExitStatus, Failure> {
+        // A process that has been waited for has no number any more, but its group may have others.
+        if self.command.id().is_some() || matches!(self.target, Target::Group(_)) {
+            self.target.send(Signal::KILL);
+        }
+        self.end(signals, true).await
+    }
+
+    /// Passes signals on until the command has ended, and kills what is left of its group if that is wanted.
+    async fn end(mut self, signals: &mut Signals, is_killed: bool) -> Result<ExitStatus, Failure> {
+        let status = loop {
+            tokio::select! {
+                biased;
+                status = self.command.wait() => break status,
+                signal = signals.next() => self.target.pass_on(signal),
+                // It ends together with the command, unless another process has killed it alone.
+                _ = self.watchdog.process.wait() => {
+                    self.target.send(Signal::KILL);
+                    break self.command.wait().await;
+                }
+            }
+        };
+        if is_killed && matches!(self.target, Target::Group(_)) {
+            self.watchdog.kill_group().await;
+        } else {
+            self.watchdog.stand_down().await;
+        }
+        status.map_err(|error| Failure::system("the command", &error))
+    }
+
+    /// Lets the command's group be: the command has ended, and what it has left behind is its own concern. Of
+    /// a command that was ended by force, kills the group.
+    async fn finish(self, ended: &Ended, signals: &mut Signals) -> Result<(), Failure> {
+        match ended {
+            Ended::Itself(_) => self.watchdog.stand_down().await,
+            Ended::LeaseOver | Ended::Unwatched => {
+                let _status = self.kill(signals).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Kills a command when it is dropped.
+#[derive(Debug)]
+struct KillOnDrop(Option<Target>);
+
+impl KillOnDrop {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        if let Some(target) = self.0 {
+            target.send(Signal::KILL);
+        }
+    }
+}
+
+/// How long the command has to end after the loss, if its deadline is not sooner.
+fn grace(lost: &Lost, work: &Work) -> Duration {
+    match lost.reason() {
+        LostReason::SessionExpired | LostReason::SessionReplaced | LostReason::NodeDeleted => {
+            work.kill_after.min(WHEN_FREE)
+        }
+        _ => work.kill_after,
+    }
+}
+
+/// Passes signals on, for as long as it is polled, and one request for the lock.
+async fn steer(target: Target, work: &Work, signals: &mut Signals, revoked: impl Future<Output = ()> + Send) {
+    let mut revoked = std::pin::pin!(revoked);
+    let mut is_revoked = false;
+    loop {
+        tokio::select! {
+            signal = signals.next() => target.pass_on(signal),
+            () = &mut revoked, if !is_revoked => {
+                is_revoked = true;
+                work.say("another process asks for the lock: SIGTERM to the command");
+                target.send(Signal::TERM);
+            }
+        }
+    }
+}
+
+/// Waits for the end of a lease.
+pub(crate) async fn lease_over(lease: Option<Duration>) {
+    match lease {
+        Some(lease) => sleep(lease).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Moves the deadline for as long as the lock is held; returns when the watchdog is gone.
+async fn beat(orders: &mut Orders, deadline: &mut Duration, end_by: Duration, held: &Held<'_>) {
+    loop {
+        let proved = held.proved(sleep(held.session.beat())).await;
+        *deadline = (*deadline).max(proved).min(end_by);
+        if orders.kill_at(*deadline).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn set_environment(command: &mut std::process::Command, environment: &[(&'static str, Option<String>)]) {
+    for (name, value) in environment {
+        match value {
+            Some(value) => command.env(name, value),
+            // Of a lock around this one.
+            None => command.env_remove(name),
+        };
+    }
+}
+
+/// Runs the user's command for a loss, which is killed when it is dropped.
+fn run_helper(text: &str, target: Target) -> Result<Child, Failure> {
+    let pid = match target {
+        Target::Group(group) => format!("-{}", group.as_raw_nonzero()),
+        Target::Foreground(process) => process.as_raw_nonzero().to_string(),
+    };
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(text).env("ZKLOCK_PID", pid).kill_on_drop(true);
+    // Standard output is the command's alone.
+    command.stdin(Stdio::null()).stdout(std::io::stderr());
+    command.spawn().map_err(|error| Failure::system("the command of --on-lost", &error))
+}

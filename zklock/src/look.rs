@@ -1,0 +1,232 @@
+//! Looking at a lock, and taking it from its holder.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead as _, Write as _};
+use std::time::{Duration, UNIX_EPOCH};
+
+use zookeeper_recipes::{
+    Client, Contender, Error, ErrorKind, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore,
+};
+
+use crate::connect::{close, connect};
+use crate::exit::{Failure, NONE};
+use crate::options::{Break, Revoke, Status};
+
+/// The pause between two looks.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A lock of any kind; which one its path is, its nodes tell.
+enum Lock {
+    Mutex(InterProcessMutex),
+    ReadWrite(InterProcessReadWriteLock),
+    Semaphore(InterProcessSemaphore),
+}
+
+/// Who holds a lock, and who waits for it.
+struct Queue {
+    holders: Vec<Contender>,
+    waiters: Vec<Contender>,
+}
+
+impl Lock {
+    /// Returns the lock at a path, and its queue.
+    async fn look(client: &Client, path: &str) -> Result<(Self, Queue), Failure> {
+        let lock = Self::Mutex(InterProcessMutex::new(client, path)?);
+        match lock.queue().await {
+            Ok(queue) if !queue.is_free() => return Ok((lock, queue)),
+            // The directory has no node of a mutex.
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::MixedRecipes => {
+                drop(lock);
+                let lock = Self::ReadWrite(InterProcessReadWriteLock::new(client, path)?);
+                let queue = lock.queue().await?;
+                return Ok((lock, queue));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        drop(lock);
+        // The limit does not matter to a look.
+        let lock = Self::Semaphore(InterProcessSemaphore::new(client, path, 1)?);
+        let queue = lock.queue().await?;
+        Ok((lock, queue))
+    }
+
+    async fn queue(&self) -> Result<Queue, Error> {
+        let (holders, all) = match self {
+            Self::Mutex(lock) => (lock.holders().await?, lock.queue().await?),
+            Self::ReadWrite(lock) => (lock.holders().await?, lock.queue().await?),
+            Self::Semaphore(lock) => (lock.holders().await?, lock.queue().await?),
+        };
+        let is_waiter = |one: &Contender| holders.iter().all(|holder| holder.node() != one.node());
+        let waiters = all.into_iter().filter(is_waiter).collect();
+        Ok(Queue { holders, waiters })
+    }
+
+    async fn break_lock(&self, holder: &Contender) -> Result<bool, Error> {
+        match self {
+            Self::Mutex(lock) => lock.break_lock(holder).await,
+            Self::ReadWrite(lock) => lock.break_lock(holder).await,
+            Self::Semaphore(lock) => lock.break_lock(holder).await,
+        }
+    }
+}
+
+impl Queue {
+    fn is_free(&self) -> bool {
+        self.holders.is_empty() && self.waiters.is_empty()
+    }
+
+    /// Returns what changes when a contender comes or goes, or is granted the lock.
+    fn nodes(&self) -> Vec<String> {
+        let held = self.holders.iter().map(|one| format!("+{}", one.node()));
+        held.chain(self.waiters.iter().map(|one| one.node().to_string())).collect()
+    }
+
+    fn text(&self, path: &str) -> String {
+        let state = match (self.holders.len(), self.waiters.len()) {
+            (0, 0) => "free".to_owned(),
+            (_, 0) => "held".to_owned(),
+            (_, waiters) => format!("held, {waiters} waiting"),
+        };
+        let mut text = format!("{path}: {state}\n");
+        for (what, contenders) in [("held by", &self.holders), ("waiting", &self.waiters)] {
+            for contender in contenders {
+                // A write to a `String` does not fail.
+                let _ = writeln!(text, "  {what:<8}{contender}");
+            }
+        }
+        text
+    }
+
+    fn json(&self, path: &str) -> String {
+        let list =
+            |contenders: &[Contender]| contenders.iter().map(contender_as_json).collect::<Vec<_>>().join(",");
+        let (holders, waiters) = (list(&self.holders), list(&self.waiters));
+        format!("{{\"path\":{},\"holders\":[{holders}],\"waiters\":[{waiters}]}}\n", quoted(path))
+    }
+}
+
+fn contender_as_json(contender: &Contender) -> String {
+    let identity = contender.identity();
+    let since = contender.since().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let optional = |text: Option<String>| text.map_or_else(|| "null".to_owned(), |text| quoted(&text));
+    let fields = [
+        ("node", quoted(contender.node().as_str())),
+        ("kind", quoted(&contender.kind().to_string())),
+        ("owner", quoted(identity.text())),
+        ("host", optional(identity.host().map(str::to_owned))),
+        ("pid", identity.pid().map_or_else(|| "null".to_owned(), |pid| pid.to_string())),
+        ("name", optional(identity.name().map(str::to_owned))),
+        ("session", quoted(&format!("{:#x}", contender.session_id()))),
+        ("token", optional(contender.token().map(|token| token.to_string()))),
+        ("queued_since_ms", since.to_string()),
+        ("queued_for_seconds", format!("{:.3}", contender.age().as_secs_f64())),
+    ];
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+/// A string as JSON has it.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            // A write to a `String` does not fail.
+            '\0'..='\x1f' | '\x7f' => drop(write!(quoted, "\\u{:04x}", u32::from(character))),
+            _ => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    printed.map_err(|error| Failure::system("standard output", &error))
+}
+
+/// Shows who holds a lock, and who waits for it.
+pub(crate) async fn status(options: &Status) -> Result<u8, Failure> {
+    let client = connect(&options.connection).await?;
+    let result = show(&client, options).await;
+    close(&client).await;
+    result
+}
+
+async fn show(client: &Client, options: &Status) -> Result<u8, Failure> {
+    let mut shown = None;
+    loop {
+        let (_, queue) = Lock::look(client, &options.path).await?;
+        if shown.as_ref() != Some(&queue.nodes()) {
+            let form = if options.json { Queue::json } else { Queue::text };
+            print(&form(&queue, &options.path))?;
+            shown = Some(queue.nodes());
+        }
+        if !options.watch {
+            return Ok(0);
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Asks the holders of a lock to release it.
+pub(crate) async fn revoke(options: &Revoke) -> Result<u8, Failure> {
+    let client = connect(&options.connection).await?;
+    let result = ask(&client, &options.path).await;
+    close(&client).await;
+    result
+}
+
+async fn ask(client: &Client, path: &str) -> Result<u8, Failure> {
+    let (_, queue) = Lock::look(client, path).await?;
+    for holder in &queue.holders {
+        client.attempt_revoke(holder.node()).await?;
+        print(&format!("asked {holder}\n"))?;
+    }
+    if_any(&queue, path)
+}
+
+/// Deletes the nodes of the holders of a lock.
+pub(crate) async fn break_lock(options: &Break) -> Result<u8, Failure> {
+    let client = connect(&options.connection).await?;
+    let result = take(&client, options).await;
+    close(&client).await;
+    result
+}
+
+async fn take(client: &Client, options: &Break) -> Result<u8, Failure> {
+    let (lock, queue) = Lock::look(client, &options.path).await?;
+    for holder in &queue.holders {
+        if !options.yes && !is_confirmed(holder)? {
+            return Err(Failure::new(NONE, "the lock is as it was"));
+        }
+        let done = if lock.break_lock(holder).await? { "broke the lock of" } else { "was gone:" };
+        print(&format!("{done} {holder}\n"))?;
+    }
+    if_any(&queue, &options.path)
+}
+
+fn if_any(queue: &Queue, path: &str) -> Result<u8, Failure> {
+    if queue.holders.is_empty() { Err(Failure::new(NONE, format!("{path} is free"))) } else { Ok(0) }
+}
+
+/// Asks whether to go on.
+fn is_confirmed(holder: &Contender) -> Result<bool, Failure> {
+    let failed = |error| Failure::system("the question", &error);
+    eprint!("Break the lock of {holder}? It may still be at work, and the next in line is let in. [y/N] ");
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_quoted_as_json() {
+        assert_eq!(quoted("a\"b\\c\n\u{e4}"), "\"a\\\"b\\\\c\\u000a\u{e4}\"");
+    }
+}

@@ -1,0 +1,67 @@
+//! Runs a command while it holds a lock on Apache ZooKeeper; see README.md.
+
+mod clock;
+mod connect;
+mod exit;
+mod foreground;
+mod job;
+mod look;
+mod options;
+mod run;
+mod signals;
+mod watchdog;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use exit::Failure;
+use options::{Action, Options};
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next() {
+        Some(first) if first == watchdog::ARGUMENT => return watchdog::run(),
+        Some(first) if first == foreground::ARGUMENT => return foreground::run(arguments),
+        _ => {}
+    }
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) => {
+            // Help goes to standard output, and is no mistake.
+            let code = if error.use_stderr() { exit::USAGE } else { 0 };
+            return if error.print().is_ok() { code.into() } else { exit::SYSTEM.into() };
+        }
+    };
+    match act(&options) {
+        Ok(code) => code.into(),
+        Err(Failure { code, text }) => {
+            eprintln!("zklock: {text}");
+            code.into()
+        }
+    }
+}
+
+fn act(options: &Options) -> Result<u8, Failure> {
+    match &options.action {
+        None => block_on(run::run(&options.run)),
+        Some(Action::Lead(options)) => block_on(run::lead(options)),
+        Some(Action::Status(options)) => block_on(look::status(options)),
+        Some(Action::Revoke(options)) => block_on(look::revoke(options)),
+        Some(Action::Break(options)) => block_on(look::break_lock(options)),
+        Some(Action::Completions { shell }) => {
+            clap_complete::generate(*shell, &mut Options::command(), "zklock", &mut io::stdout());
+            Ok(0)
+        }
+        Some(Action::Man) => {
+            let page = clap_mangen::Man::new(Options::command()).render(&mut io::stdout());
+            page.map_err(|error| Failure::system("standard output", &error)).map(|()| 0)
+        }
+    }
+}
+
+fn block_on(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::system("there is no runtime", &error))?.block_on(work)
+}

@@ -1,0 +1,277 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// Runs a command while it holds a lock on Apache ZooKeeper.
+///
+/// The lock is held until the command has ended. If the lock is lost before, the command gets SIGTERM, and
+/// SIGKILL before the servers grant the lock to another process.
+///
+/// Without a command, zklock holds the lock until a signal ends it, and prints what a command finds in its
+/// environment: ZKLOCK_PATH, ZKLOCK_NODE, ZKLOCK_TOKEN (a fencing token, which rises from holder to holder)
+/// and, with --permits, ZKLOCK_SLOT.
+#[derive(Debug, Parser)]
+#[command(name = "zklock", version, verbatim_doc_comment)]
+#[command(override_usage = "zklock [OPTIONS] PATH [-- CMD [ARG]...]\n       zklock COMMAND --help")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) action: Option<Action>,
+    #[command(flatten)]
+    pub(crate) run: Run,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes: that of the command, or 128 + n if signal n ended it; 75 if the lock was not free in time; 125
+if it was lost, or its lease was over, and the command was ended; 69 if no server answered; 77 without
+permission; 64 for wrong usage; 126 or 127 if the command could not be run or found; 71 if the system gave
+no process.
+
+A TIME is a number of seconds, as 1.5, or has a unit: 500ms, 90s, 15m, 2h.";
+
+/// What to do instead of running a command under a lock.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Action {
+    /// Runs a command while this process leads, again in each term, until it ends by itself
+    Lead(Lead),
+    /// Shows who holds a lock, since when, and who waits for it
+    Status(Status),
+    /// Asks the holders of a lock to release it: a command of zklock gets SIGTERM
+    Revoke(Revoke),
+    /// Deletes the node of the holders of a lock: the next in line is granted it at once
+    Break(Break),
+    /// Prints a script by which a shell completes the arguments
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Prints the manual page
+    Man,
+}
+
+/// `zklock PATH -- CMD`
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The path of the lock, as /jobs/nightly
+    #[arg(required = true)]
+    pub(crate) path: Option<String>,
+    /// The command and its arguments, which are run without a shell
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+    /// Do not wait: fail if the lock is not free
+    #[arg(short, long)]
+    pub(crate) nonblock: bool,
+    /// Wait for the lock at most that long
+    #[arg(short, long, value_name = "TIME", value_parser = time, conflicts_with = "nonblock")]
+    pub(crate) wait: Option<Duration>,
+    /// The exit code if the lock is not free in time; 0 is silent
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = crate::exit::BUSY)]
+    pub(crate) conflict_exit_code: u8,
+    /// Share the lock with other readers
+    #[arg(short, long, group = "kind")]
+    pub(crate) shared: bool,
+    /// Exclude all others, as the writer of a lock that readers share. A lock that is never shared needs no
+    /// such option, but a path at which no lock is shared
+    #[arg(short = 'x', long, group = "kind", verbatim_doc_comment)]
+    pub(crate) exclusive: bool,
+    /// Keep the order of arrival among all processes
+    #[arg(long, group = "kind")]
+    pub(crate) fair: bool,
+    /// Let N processes in at a time, each with a slot below N
+    #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) permits: Option<u32>,
+    /// Run the command once for this occasion, as 2026-11-25, whichever process comes first. If the command
+    /// fails, the next process runs it. At a loss it is killed without SIGTERM
+    #[arg(long, value_name = "OCCASION", group = "kind", requires = "command", verbatim_doc_comment)]
+    pub(crate) once: Option<String>,
+    /// End the command after that time, with SIGTERM and, after --kill-after, SIGKILL
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) lease: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) work: Work,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// How a command is run and ended.
+#[derive(Debug, Args)]
+pub(crate) struct Work {
+    /// The time from SIGTERM to SIGKILL; less after a loss if the lock might be granted before
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
+    pub(crate) kill_after: Duration,
+    /// What happens at a loss: "term" sends SIGTERM, "kill" SIGKILL at once, "warn" lets the command go on
+    /// while another process may hold the lock, and any other text is run by a shell instead of SIGTERM,
+    /// with the target of kill(1) in ZKLOCK_PID
+    #[arg(long, value_name = "ACTION", value_parser = OnLost::parse, default_value = "term")]
+    #[arg(verbatim_doc_comment)]
+    pub(crate) on_lost: OnLost,
+    /// Leave the command the terminal, to read from it. Its children are not ended with it then
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Say on standard error when the lock is granted, and what else happens to it
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+}
+
+impl Work {
+    /// Says something to people who have asked for it.
+    pub(crate) fn say(&self, text: &str) {
+        if self.verbose {
+            eprintln!("zklock: {text}");
+        }
+    }
+}
+
+/// What happens to the command when the lock is lost.
+#[derive(Clone, Debug)]
+pub(crate) enum OnLost {
+    Term,
+    Kill,
+    Warn,
+    Run(String),
+}
+
+impl OnLost {
+    #[expect(clippy::unnecessary_wraps, reason = "clap wants a result")]
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "term" => Self::Term,
+            "kill" => Self::Kill,
+            "warn" => Self::Warn,
+            command => Self::Run(command.to_owned()),
+        })
+    }
+}
+
+/// `zklock lead PATH -- CMD`
+#[derive(Debug, Args)]
+pub(crate) struct Lead {
+    /// The path of the election
+    pub(crate) path: String,
+    /// The command and its arguments, which are run without a shell
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) work: Work,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// `zklock status PATH`
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// The path of the lock; of a job that runs --once, followed by /lock
+    pub(crate) path: String,
+    /// Print one JSON object in a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Look again every second, and print what has changed
+    #[arg(long)]
+    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// `zklock revoke PATH`
+#[derive(Debug, Args)]
+pub(crate) struct Revoke {
+    /// The path of the lock
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// `zklock break PATH`
+#[derive(Debug, Args)]
+pub(crate) struct Break {
+    /// The path of the lock
+    pub(crate) path: String,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// The servers, and who this is to them.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Connection {
+    /// The servers, and the node that paths are below, if that is not the root
+    #[arg(long, env = "ZK_CONNECT", hide_env_values = true, value_name = "HOST:PORT,..[/CHROOT]")]
+    #[arg(required = true)]
+    pub(crate) servers: Option<String>,
+    /// The time after which the servers release the lock of a process that they do not hear from
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s")]
+    pub(crate) session_timeout: Duration,
+    /// A file with credentials, as digest:USER:PASSWORD
+    #[arg(long, value_name = "FILE")]
+    pub(crate) auth_file: Option<PathBuf>,
+    /// Make nodes that only a client with these credentials may read and change
+    #[arg(long)]
+    pub(crate) private: bool,
+    #[cfg(feature = "sasl-digest-md5")]
+    /// A file with USER:PASSWORD for SASL DIGEST-MD5
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sasl_file: Option<PathBuf>,
+    #[cfg(feature = "tls")]
+    #[command(flatten)]
+    pub(crate) tls: Tls,
+}
+
+/// TLS to the servers.
+#[cfg(feature = "tls")]
+#[derive(Debug, Args)]
+pub(crate) struct Tls {
+    /// Use TLS, and trust the authorities whose certificates are in this PEM file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// A PEM file with this client's certificate
+    #[arg(long, value_name = "FILE", requires = "tls_ca", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// A PEM file with the key of that certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+/// Parses a time: a number with a unit, or of seconds.
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        unit => return Err(format!("{unit:?} is no unit of time: ms, s, m or h")),
+    };
+    let number: f64 = digits.parse().map_err(|_| format!("{digits:?} is not a number"))?;
+    Duration::try_from_secs_f64(number * unit).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn times_have_units() {
+        for (text, millis) in [("1.5", 1500), ("0", 0), ("500ms", 500), ("90s", 90_000), ("2h", 7_200_000)] {
+            assert_eq!(time(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "s", "-1", "1d", "1e99", "nan"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+}

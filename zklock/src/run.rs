@@ -1,0 +1,357 @@
+//! Running a command under a lock.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use zookeeper_recipes::{
+    AnyGuard, Client, Guard, InterProcessFairLock, InterProcessLock, InterProcessMutex,
+    InterProcessReadWriteLock, InterProcessSemaphore, LockState, Lost, OnceError, OnceJob, OnceOutcome,
+    OnceRun, SemaphorePermit, Token,
+};
+
+use crate::connect::{close, connect};
+use crate::exit::{self, BUSY, Failure, LOST};
+use crate::job::{Held, Job, Proof, Session};
+use crate::options::{Lead, OnLost, Run, Work};
+use crate::signals::Signals;
+
+/// The least session timeout of a job that runs once. Its lock is not known to be held, but only not to be
+/// lost, so that a pause of this process by less than a third of the session timeout may be the end of the
+/// command.
+const LEAST_OF_ONCE: Duration = Duration::from_secs(10);
+
+/// What a command finds in its environment, and a hold without a command prints.
+type Environment = [(&'static str, Option<String>); 4];
+
+/// A lock of the kind that was asked for.
+enum Asked {
+    Lock(Box<dyn InterProcessLock>),
+    Permit(InterProcessSemaphore),
+}
+
+/// The guard of a lock of either kind.
+enum Granted {
+    Lock(AnyGuard),
+    Permit(SemaphorePermit),
+}
+
+/// What is done under a lock.
+struct Task<'a> {
+    client: &'a Client,
+    work: &'a Work,
+    argv: &'a [OsString],
+    lease: Option<Duration>,
+}
+
+/// How a hold ended.
+enum Outcome {
+    Code(u8),
+    Lost(Failure),
+}
+
+/// Runs a command under a lock, or holds the lock.
+pub(crate) async fn run(options: &Run) -> Result<u8, Failure> {
+    let mut signals = catch()?;
+    let client = match or_signal(&mut signals, connect(&options.connection)).await {
+        Ok(client) => client?,
+        Err(signal) => return Ok(exit::by_signal(signal)),
+    };
+    let path = options.path.as_deref().unwrap_or_default();
+    let result = match &options.once {
+        Some(occasion) => once(&client, path, occasion, options, &mut signals).await,
+        None => locked(&client, path, options, &mut signals).await,
+    };
+    close(&client).await;
+    match result {
+        Err(busy) if busy.code == BUSY && options.conflict_exit_code == 0 => {
+            options.work.say(&busy.text);
+            Ok(0)
+        }
+        Err(busy) if busy.code == BUSY => Err(Failure { code: options.conflict_exit_code, ..busy }),
+        result => result,
+    }
+}
+
+/// Runs a command in each term of this process as the leader.
+pub(crate) async fn lead(options: &Lead) -> Result<u8, Failure> {
+    let mut signals = catch()?;
+    let client = match or_signal(&mut signals, connect(&options.connection)).await {
+        Ok(client) => client?,
+        Err(signal) => return Ok(exit::by_signal(signal)),
+    };
+    let result = terms(&client, options, &mut signals).await;
+    close(&client).await;
+    result
+}
+
+async fn terms(client: &Client, options: &Lead, signals: &mut Signals) -> Result<u8, Failure> {
+    let asked = Asked::Lock(Box::new(InterProcessMutex::new(client, &options.path)?));
+    let task = Task { client, work: &options.work, argv: &options.command, lease: None };
+    loop {
+        let granted = match or_signal(signals, asked.acquire(Duration::MAX)).await {
+            Ok(granted) => granted?,
+            Err(signal) => return Ok(exit::by_signal(signal)),
+        };
+        signals.forget();
+        match granted.hold(&options.path, &task, signals).await? {
+            Outcome::Code(code) => return Ok(code),
+            Outcome::Lost(failure) => eprintln!("zklock: {}", failure.text),
+        }
+        // Asked to end while the command of the lost term was ended.
+        if let Some(signal) = signals.asked_to_end() {
+            return Ok(exit::by_signal(signal));
+        }
+    }
+}
+
+fn catch() -> Result<Signals, Failure> {
+    Signals::to_pass_on().map_err(|error| Failure::system("signals cannot be caught", &error))
+}
+
+/// Waits for a future, or for a signal to end it.
+async fn or_signal<T>(signals: &mut Signals, future: impl Future<Output = T>) -> Result<T, Signal> {
+    tokio::select! {
+        biased;
+        output = future => Ok(output),
+        signal = signals.next() => Err(signal),
+    }
+}
+
+async fn locked(client: &Client, path: &str, options: &Run, signals: &mut Signals) -> Result<u8, Failure> {
+    let asked = Asked::new(client, path, options)?;
+    let started = Instant::now();
+    let wait = if options.nonblock { Duration::ZERO } else { options.wait.unwrap_or(Duration::MAX) };
+    let granted = match or_signal(signals, asked.acquire(wait)).await {
+        Ok(granted) => granted?,
+        Err(signal) => return Ok(exit::by_signal(signal)),
+    };
+    options.work.say(&format!("granted after {:?}: {}", started.elapsed(), granted.node()));
+    let task = Task { client, work: &options.work, argv: &options.command, lease: options.lease };
+    match granted.hold(path, &task, signals).await? {
+        Outcome::Code(code) => Ok(code),
+        Outcome::Lost(failure) => Err(failure),
+    }
+}
+
+impl Asked {
+    fn new(client: &Client, path: &str, options: &Run) -> Result<Self, Failure> {
+        let lock: Box<dyn InterProcessLock> = match options.permits {
+            Some(limit) => return Ok(Self::Permit(InterProcessSemaphore::new(client, path, limit)?)),
+            None if options.shared => Box::new(InterProcessReadWriteLock::new(client, path)?.read_lock()),
+            None if options.exclusive => Box::new(InterProcessReadWriteLock::new(client, path)?.write_lock()),
+            None if options.fair => Box::new(InterProcessFairLock::new(client, path)?),
+            None => Box::new(InterProcessMutex::new(client, path)?),
+        };
+        Ok(Self::Lock(lock))
+    }
+
+    async fn acquire(&self, wait: Duration) -> Result<Granted, Failure> {
+        Ok(match self {
+            Self::Lock(lock) if wait.is_zero() => Granted::Lock(lock.try_lock().await?),
+            Self::Lock(lock) => Granted::Lock(lock.acquire(wait).await?),
+            Self::Permit(semaphore) if wait.is_zero() => Granted::Permit(semaphore.try_acquire().await?),
+            Self::Permit(semaphore) => Granted::Permit(semaphore.acquire(wait).await?),
+        })
+    }
+}
+
+impl Granted {
+    fn node(&self) -> String {
+        match self {
+            Self::Lock(guard) => guard.node().to_string(),
+            Self::Permit(permit) => permit.nodes().first().map(ToString::to_string).unwrap_or_default(),
+        }
+    }
+
+    fn environment(&self, path: &str) -> Environment {
+        let (token, slot) = match self {
+            Self::Lock(guard) => match guard.fencing_token() {
+                Token::Write(token) => (token.to_string(), None),
+                Token::Read(token) => (token.to_string(), None),
+            },
+            Self::Permit(permit) => (permit.fencing_token().to_string(), Some(permit.slot().to_string())),
+        };
+        environment(path, Some(self.node()), token, slot)
+    }
+
+    async fn hold(self, path: &str, task: &Task<'_>, signals: &mut Signals) -> Result<Outcome, Failure> {
+        let environment = self.environment(path);
+        match self {
+            Self::Lock(guard) => task.hold(guard, &environment, signals).await,
+            Self::Permit(permit) => task.hold(permit, &environment, signals).await,
+        }
+    }
+}
+
+fn environment(path: &str, node: Option<String>, token: String, slot: Option<String>) -> Environment {
+    let path = Some(path.to_owned());
+    [("ZKLOCK_PATH", path), ("ZKLOCK_NODE", node), ("ZKLOCK_TOKEN", Some(token)), ("ZKLOCK_SLOT", slot)]
+}
+
+impl Task<'_> {
+    async fn hold<G: Guard>(
+        &self,
+        guard: G,
+        environment: &Environment,
+        signals: &mut Signals,
+    ) -> Result<Outcome, Failure> {
+        if self.argv.is_empty() {
+            return self.only_hold(guard, environment, signals).await;
+        }
+        let proof = || match guard.state() {
+            LockState::Held => Proof::Held,
+            LockState::Suspended => Proof::NotLost,
+            _ => Proof::Lost,
+        };
+        let held = self.held(&proof, environment);
+        let mut job = None;
+        let running = Job::run(&mut job, self.argv, self.work, &held, signals, guard.revoked());
+        match guard.while_held(running).await {
+            Ok(ended) => ended?.code().map(Outcome::Code),
+            // The guard is dropped once the command is dead: until then the node of the lock stays.
+            Err(lost) => self.lose(&lost, job, signals).await,
+        }
+    }
+
+    /// What a job needs to know of the lock, which is not lost.
+    fn held<'a>(&self, proof: &'a (dyn Fn() -> Proof + Sync), environment: &'a Environment) -> Held<'a> {
+        Held {
+            // Without a session the lock is lost, and there is no time.
+            session: Session(self.client.session_timeout().unwrap_or_default()),
+            proof,
+            lease: self.lease,
+            is_killed_by_drop: false,
+            environment,
+        }
+    }
+
+    async fn lose(&self, lost: &Lost, job: Option<Job>, signals: &mut Signals) -> Result<Outcome, Failure> {
+        let mut ended = None;
+        if let Some(job) = job {
+            self.work.say(&lost.to_string());
+            ended = Some(job.lose(lost, self.work, signals).await?);
+        }
+        match ended {
+            Some(status) if matches!(self.work.on_lost, OnLost::Warn) => {
+                eprintln!("zklock: the command went on after the loss: {lost}");
+                Ok(Outcome::Code(exit::of_status(status)))
+            }
+            Some(_) => {
+                let text = format!("{lost}; the command was ended");
+                Ok(Outcome::Lost(Failure::new(LOST, text)))
+            }
+            None => Ok(Outcome::Lost(Failure::new(LOST, lost.to_string()))),
+        }
+    }
+
+    /// Holds the lock until a signal or a request ends that.
+    async fn only_hold<G: Guard>(
+        &self,
+        guard: G,
+        environment: &Environment,
+        signals: &mut Signals,
+    ) -> Result<Outcome, Failure> {
+        print(environment).map_err(|error| Failure::system("standard output", &error))?;
+        tokio::select! {
+            biased;
+            lost = guard.lost() => return Ok(Outcome::Lost(Failure::new(LOST, lost.to_string()))),
+            _ = signals.next() => {}
+            () = guard.revoked() => self.work.say("another process asks for the lock"),
+            () = crate::job::lease_over(self.lease) => self.work.say("the lease is over"),
+        }
+        Ok(Outcome::Code(0))
+    }
+}
+
+fn print(environment: &Environment) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for (name, value) in environment {
+        if let Some(value) = value {
+            writeln!(out, "{name}={value}")?;
+        }
+    }
+    out.flush()
+}
+
+/// Runs a command once for an occasion.
+async fn once(
+    client: &Client,
+    path: &str,
+    occasion: &str,
+    options: &Run,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    if client.session_timeout().is_some_and(|timeout| timeout < LEAST_OF_ONCE) {
+        let text = format!("--once needs a session timeout of {LEAST_OF_ONCE:?} or more");
+        return Err(Failure::new(exit::USAGE, text));
+    }
+    let mut once = OnceJob::new(client, path, occasion);
+    if let Some(wait) = options.wait.or_else(|| options.nonblock.then_some(Duration::ZERO)) {
+        once = once.wait(wait);
+    }
+    let task = Task { client, work: &options.work, argv: &options.command, lease: options.lease };
+    let (mut job, mut ended, is_begun) = (None, None, AtomicBool::new(false));
+    let mut waiting = catch()?;
+    let (task, place, code, begun) = (&task, &mut job, &mut ended, &is_begun);
+    let run = once.run(move |run: OnceRun| {
+        begun.store(true, Ordering::Relaxed);
+        let environment = environment(path, None, run.fencing_token().to_string(), None);
+        task.run_once(environment, place, code, signals)
+    });
+    let outcome = tokio::select! {
+        biased;
+        outcome = run => outcome,
+        signal = before(&is_begun, &mut waiting) => return Ok(exit::by_signal(signal)),
+    };
+    match outcome {
+        Ok(OnceOutcome::AlreadyRun { .. }) => options.work.say(&format!("it has run for {occasion}")),
+        Ok(_) => {}
+        Err(error) => {
+            // Killed when the lock was lost.
+            if let Some(job) = job {
+                let _status = job.kill(&mut waiting).await?;
+            }
+            match (error, ended) {
+                (OnceError::Failed { .. }, Some(ended)) => return ended,
+                (error, _) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// Waits for a signal before the command is begun, which gets them afterwards.
+async fn before(is_begun: &AtomicBool, signals: &mut Signals) -> Signal {
+    loop {
+        let signal = signals.next().await;
+        if !is_begun.load(Ordering::Relaxed) {
+            return signal;
+        }
+    }
+}
+
+impl Task<'_> {
+    /// Runs the command; an error has its exit code in `code`, and is not recorded.
+    async fn run_once(
+        &self,
+        environment: Environment,
+        job: &mut Option<Job>,
+        code: &mut Option<Result<u8, Failure>>,
+        signals: &mut Signals,
+    ) -> Result<(), &'static str> {
+        let proof = || Proof::NotLost;
+        let held = Held { is_killed_by_drop: true, ..self.held(&proof, &environment) };
+        let revoked = std::future::pending();
+        let ended = Job::run(job, self.argv, self.work, &held, signals, revoked).await;
+        match ended.and_then(|ended| ended.code()) {
+            Ok(0) => Ok(()),
+            failed => {
+                *code = Some(failed);
+                Err("the command failed")
+            }
+        }
+    }
+}

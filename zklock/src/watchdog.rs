@@ -1,0 +1,166 @@
+//! The watchdog of a command: a second process of this program, which ends the command when this process
+//! cannot.
+//!
+//! It leads the process group that the command is started in, unless the command stays in the foreground.
+//! From this process it gets deadlines through a pipe: until then the node of the lock stays for certain.
+//! When the deadline passes, or the pipe ends because this process was killed, it sends SIGKILL to the group,
+//! itself included. So the command is dead before the servers grant the lock to another process, also if this
+//! process is stopped, hangs or is gone.
+
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_current_process_group, kill_process};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::pipe;
+use tokio::process::{Child, ChildStdin, Command};
+
+use crate::clock;
+use crate::exit::{Failure, SYSTEM};
+use crate::signals::Signals;
+
+/// The argument by which this program is a watchdog; it is in no help.
+pub(crate) const ARGUMENT: &str = "--zklock-watchdog";
+
+/// What the watchdog writes when no signal but SIGKILL can end it any more.
+const READY: u8 = b'r';
+
+/// The order after which it ends, and leaves the command alone. Others are deadlines, in nanoseconds.
+const STAND_DOWN: u64 = 0;
+
+/// Marks an order with the process that is killed instead of the group. No deadline is so late.
+const PROCESS: u64 = 1 << 63;
+
+/// How often it looks at the clock: its timer stands still while the machine sleeps, and the clock does not.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The watchdog, as the process that started it sees it.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    pub(crate) process: Child,
+    pub(crate) orders: Orders,
+    group: Pid,
+}
+
+/// The pipe to the watchdog.
+#[derive(Debug)]
+pub(crate) struct Orders(ChildStdin);
+
+impl Watchdog {
+    /// Starts the watchdog of a new process group.
+    pub(crate) async fn start() -> Result<Self, Failure> {
+        Self::try_start().await.map_err(|error| Failure::system("the watchdog did not start", &error))
+    }
+
+    async fn try_start() -> io::Result<Self> {
+        let mut command = std::process::Command::new(program()?);
+        command.arg0("zklock").arg(ARGUMENT).current_dir("/").process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = Command::from(command).spawn()?;
+        let id = process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        let (Some(group), Some(orders), Some(mut ready)) = (id, process.stdin.take(), process.stdout.take())
+        else {
+            return Err(io::Error::other("it has no pipes"));
+        };
+        match ready.read_u8().await? {
+            READY => Ok(Self { process, orders: Orders(orders), group }),
+            other => Err(io::Error::other(format!("it said {other}"))),
+        }
+    }
+
+    /// Returns the process group, in which the command belongs.
+    pub(crate) fn group(&self) -> Pid {
+        self.group
+    }
+
+    /// Ends the watchdog, and leaves what is in its group alone.
+    pub(crate) async fn stand_down(mut self) {
+        // One that is gone already does no harm either.
+        let _ = self.orders.send(STAND_DOWN).await;
+        let _ = self.process.wait().await;
+    }
+
+    /// Kills what is left of the group, the watchdog included.
+    pub(crate) async fn kill_group(mut self) {
+        drop(self.orders);
+        let _ = self.process.wait().await;
+    }
+}
+
+impl Orders {
+    /// Sets the deadline, sooner or later than it was.
+    pub(crate) async fn kill_at(&mut self, deadline: Duration) -> io::Result<()> {
+        self.send(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX).min(PROCESS - 1)).await
+    }
+
+    /// Has one process killed, and not the group.
+    pub(crate) async fn kill_only(&mut self, process: Pid) -> io::Result<()> {
+        self.send(PROCESS | u64::from(process.as_raw_nonzero().get().unsigned_abs())).await
+    }
+
+    async fn send(&mut self, order: u64) -> io::Result<()> {
+        // Eight bytes go into a pipe at once or not at all.
+        self.0.write_all(&order.to_be_bytes()).await
+    }
+}
+
+/// This program, which may have been replaced since it was started.
+pub(crate) fn program() -> io::Result<std::path::PathBuf> {
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
+}
+
+/// Runs as the watchdog.
+pub(crate) fn run() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return ExitCode::from(SYSTEM) };
+    match runtime.block_on(watch()) {
+        Ok(Verdict::StandDown) => ExitCode::SUCCESS,
+        Ok(Verdict::Kill(process)) => {
+            let killed = match process {
+                Some(process) => kill_process(process, Signal::KILL),
+                // This process included.
+                None => kill_current_process_group(Signal::KILL),
+            };
+            if killed.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(SYSTEM) }
+        }
+        Err(_) => ExitCode::from(SYSTEM),
+    }
+}
+
+/// How the watch ends.
+enum Verdict {
+    StandDown,
+    /// The deadline has passed, or the pipe has ended: this process is killed, or else the group.
+    Kill(Option<Pid>),
+}
+
+async fn watch() -> io::Result<Verdict> {
+    // Not before they are caught may there be a command, which may send them to its group.
+    let _signals = Signals::all()?;
+    let mut orders = pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)?;
+    io::stdout().write_all(&[READY])?;
+    io::stdout().flush()?;
+    let (mut deadline, mut process) = (Duration::MAX, None);
+    loop {
+        let left = deadline.saturating_sub(clock::now());
+        if left.is_zero() {
+            return Ok(Verdict::Kill(process));
+        }
+        tokio::select! {
+            biased;
+            // Not cut in two by the timer: an order is in the pipe as a whole.
+            order = orders.read_u64() => match order {
+                Ok(STAND_DOWN) => return Ok(Verdict::StandDown),
+                Ok(order) if order & PROCESS != 0 => {
+                    process = i32::try_from(order & !PROCESS).ok().and_then(Pid::from_raw);
+                }
+                Ok(order) => deadline = Duration::from_nanos(order),
+                Err(_) => return Ok(Verdict::Kill(process)),
+            },
+            () = tokio::time::sleep(left.min(LOOK)) => {}
+        }
+    }
+}

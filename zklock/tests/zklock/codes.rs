@@ -1,0 +1,92 @@
+//! The exit codes.
+
+use std::process::Command;
+
+use crate::started::{Files, Started, run, server, until_queued, zklock};
+
+pub(crate) fn passed_on() {
+    let server = server();
+    for (command, code) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)] {
+        let ended = run(zklock(&server.connect_string(), "/a", command));
+        assert_eq!((ended.code, &*ended.err), (code, ""), "{command}");
+    }
+    assert!(server.children("/a").is_empty(), "the lock is released");
+    assert!(server.sessions().is_empty(), "and the session ended");
+}
+
+pub(crate) fn cannot_run() {
+    let server = server();
+    for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
+        let mut command = zklock(&server.connect_string(), "/a --", "");
+        command.arg(program);
+        let ended = run(command);
+        assert_eq!(ended.code, code, "{ended:?}");
+        assert!(ended.err.starts_with(&format!("zklock: {program}: ")), "{ended:?}");
+    }
+}
+
+pub(crate) fn busy() {
+    let server = server();
+    let servers = server.connect_string();
+    let mut holder = Started::new(zklock(&servers, "/a", "echo held; sleep 1000"));
+    assert_eq!(holder.line(), "held");
+    for (arguments, code) in [("-n", 75), ("-w 1.5", 75), ("-n -E 3", 3), ("-w 0 -E 0", 0)] {
+        let ended = run(zklock(&servers, &format!("{arguments} /a"), "echo here"));
+        assert_eq!((ended.code, &*ended.out), (code, ""), "{ended:?}");
+        let names_the_holder = ended.err.starts_with("zklock: ") && ended.err.contains("/zklock");
+        assert!(if code == 0 { ended.err.is_empty() } else { names_the_holder }, "{ended:?}");
+    }
+    until_queued(&server, "/a", 1);
+}
+
+pub(crate) fn unreachable() {
+    let ended = run(zklock("127.0.0.1:1", "/a", "echo here"));
+    assert_eq!((ended.code, &*ended.out), (69, ""), "{ended:?}");
+    assert!(ended.err.contains("127.0.0.1:1") && ended.err.contains("refuses"), "{ended:?}");
+}
+
+pub(crate) fn no_permission() {
+    let (server, files) = (server(), Files::new());
+    let servers = server.connect_string();
+    let file = files.of("credentials");
+    std::fs::write(&file, "digest:anna:secret\n").unwrap();
+    let own = format!("--auth-file {} --private /a", file.display());
+    assert_eq!(run(zklock(&servers, &own, "exit 5")).code, 5);
+    let denied = run(zklock(&servers, "/a", "echo here"));
+    assert_eq!((denied.code, &*denied.out), (77, ""), "{denied:?}");
+    assert_eq!(run(zklock(&servers, &own, "exit 5")).code, 5);
+}
+
+pub(crate) fn usage() {
+    let server = server();
+    let servers = server.connect_string();
+    for arguments in [
+        "",
+        "no/slash",
+        "--no-such-option /a",
+        "-n -w 1 /a",
+        "-w soon /a",
+        "--shared --fair /a",
+        "--permits 0 /a",
+        "--once today /a",
+        "--once today --session-timeout 9s /a -- true",
+        "--private /a",
+        "--auth-file /no/such/file /a",
+        "lead /a",
+    ] {
+        let ended = run(zklock(&servers, arguments, ""));
+        assert_eq!((ended.code, &*ended.out), (64, ""), "{arguments}: {ended:?}");
+        assert!(!ended.err.is_empty(), "{arguments}");
+    }
+    let mut without = Command::new(env!("CARGO_BIN_EXE_zklock"));
+    without.env_remove("ZK_CONNECT").args(["/a", "--", "true"]);
+    assert_eq!(run(without).code, 64, "no servers");
+    for arguments in ["--help", "--version", "status --help"] {
+        let ended = run(zklock(&servers, arguments, ""));
+        assert_eq!((ended.code, &*ended.err), (0, ""), "{arguments}");
+    }
+    // The two kinds of locks that cannot be at one path.
+    let mut reader = Started::new(zklock(&servers, "--shared /b", "echo held; sleep 1000"));
+    assert_eq!(reader.line(), "held");
+    assert_eq!(run(zklock(&servers, "-n /b", "true")).code, 64);
+}

@@ -1,0 +1,137 @@
+//! How a hold ends while the lock is not lost: by signals, by a lease, by the end of `zklock` itself.
+
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::started::{Files, Started, is_alive, pid, run, server, until_dead, until_queued, zklock};
+
+pub(crate) fn signals() {
+    let (server, files) = (server(), Files::new());
+    let traps = "trap 'echo usr1' USR1; trap 'echo term; until test -e go; do :; done; exit 5' TERM
+        echo ready; while :; do sleep 0.01; done";
+    let mut first = zklock(&server.connect_string(), "/a", traps);
+    first.current_dir(files.path());
+    let mut first = Started::new(first);
+    assert_eq!(first.line(), "ready");
+    let mut second = Started::new(zklock(&server.connect_string(), "/a", "echo second"));
+    until_queued(&server, "/a", 2);
+    first.signal(Signal::USR1);
+    assert_eq!(first.line(), "usr1");
+    first.signal(Signal::TERM);
+    assert_eq!(first.line(), "term");
+    assert_eq!(server.children("/a").len(), 2, "the lock is kept until the child has ended");
+    std::fs::write(files.of("go"), "").unwrap();
+    assert_eq!(first.end().code, 5);
+    assert_eq!(second.line(), "second");
+}
+
+pub(crate) fn nohup() {
+    let server = server();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("trap '' HUP; exec {program} /a -- sh -c 'echo ready; cat'"));
+    command.env("ZK_CONNECT", server.connect_string()).stdin(Stdio::piped());
+    let mut started = Started::new(command);
+    assert_eq!(started.line(), "ready");
+    started.signal(Signal::HUP);
+    // Passed on in the order of their numbers, HUP before TERM.
+    started.signal(Signal::TERM);
+    assert_eq!(started.end().code, 143);
+}
+
+pub(crate) fn a_waiting_zklock() {
+    let server = server();
+    let mut holder = Started::new(zklock(&server.connect_string(), "/a", "echo held; sleep 1000"));
+    assert_eq!(holder.line(), "held");
+    let waiter = Started::new(zklock(&server.connect_string(), "/a", "echo here"));
+    until_queued(&server, "/a", 2);
+    waiter.signal(Signal::INT);
+    let ended = waiter.end();
+    assert_eq!((ended.code, &*ended.out), (130, ""), "{ended:?}");
+    until_queued(&server, "/a", 1);
+}
+
+pub(crate) fn without_a_command() {
+    let server = server();
+    let mut holder = Started::new(zklock(&server.connect_string(), "--permits 3 /a", ""));
+    let lines = [holder.line(), holder.line(), holder.line(), holder.line()];
+    let (_, node) = lines[1].split_once('=').unwrap();
+    assert_eq!((&*lines[0], server.exists(node)), ("ZKLOCK_PATH=/a", true));
+    assert!(lines[1].starts_with("ZKLOCK_NODE=/a/leases/"), "{lines:?}");
+    assert!(lines[2].starts_with("ZKLOCK_TOKEN="), "{lines:?}");
+    assert_eq!(lines[3], "ZKLOCK_SLOT=0");
+    let node = node.to_owned();
+    holder.signal(Signal::TERM);
+    let ended = holder.end();
+    assert_eq!((ended.code, &*ended.out, &*ended.err), (0, "", ""));
+    assert!(!server.exists(&node));
+    let leased = run(zklock(&server.connect_string(), "--lease 0.1 /b", ""));
+    assert_eq!(leased.code, 0, "{leased:?}");
+}
+
+pub(crate) fn a_lease() {
+    let (server, files) = (server(), Files::new());
+    let ignores = "trap '' TERM; echo $$; while :; do echo; sleep 0.01; done >alive";
+    let mut first = zklock(&server.connect_string(), "--lease 0.2 --kill-after 0.3 /a", ignores);
+    first.current_dir(files.path());
+    let mut first = Started::new(first);
+    let child = pid(&first.line());
+    let next = run(zklock(
+        &server.connect_string(),
+        "/a",
+        &format!("test -e /proc/{} || echo dead", child.as_raw_nonzero()),
+    ));
+    assert_eq!(next.out, "dead\n", "{next:?}");
+    let ended = first.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(ended.err.contains("the lease is over"), "{ended:?}");
+    // A child that heeds it has the same code.
+    let heeds = run(zklock(&server.connect_string(), "--lease 0.1 /a", "sleep 1000"));
+    assert_eq!(heeds.code, 125, "{heeds:?}");
+}
+
+pub(crate) fn a_killed_zklock() {
+    let server = server();
+    let mut started = Started::new(zklock(&server.connect_string(), "/a", "sleep 1000 & echo $$ $!; wait"));
+    let line = started.line();
+    let (child, grandchild) = line.split_once(' ').unwrap();
+    let (child, grandchild) = (pid(child), pid(grandchild));
+    assert!(is_alive(child) && is_alive(grandchild));
+    started.signal(Signal::KILL);
+    until_dead(child);
+    until_dead(grandchild);
+}
+
+pub(crate) fn what_a_child_leaves_behind() {
+    let server = server();
+    let ended = run(zklock(&server.connect_string(), "/a", "sleep 1000 >/dev/null 2>&1 & echo $!"));
+    assert_eq!(ended.code, 0);
+    let left = pid(&ended.out);
+    assert!(is_alive(left));
+    kill_process(left, Signal::KILL).unwrap();
+}
+
+/// What stands behind a process's name in `/proc`: the state, the parent, the group ..
+fn group_of(pid: Pid) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned()
+}
+
+pub(crate) fn foreground() {
+    let server = server();
+    let traps = "trap 'echo int' INT; trap 'echo term; exit 4' TERM; echo $$; while :; do sleep 0.01; done";
+    let mut started = Started::new(zklock(&server.connect_string(), "--foreground /a", traps));
+    let child = pid(&started.line());
+    assert_eq!(group_of(child), group_of(started.pid()), "the one that has the terminal");
+    started.signal(Signal::INT);
+    started.signal(Signal::TERM);
+    assert_eq!(started.line(), "term", "the terminal sends the other to both");
+    assert_eq!(started.end().code, 4);
+    let missing = run(zklock(&server.connect_string(), "--foreground /a -- /no/such/program", ""));
+    assert_eq!((missing.code, missing.err.matches("zklock: /no/such/program").count()), (127, 1));
+    let mut killed = Started::new(zklock(&server.connect_string(), "--foreground /a", traps));
+    let child = pid(&killed.line());
+    killed.signal(Signal::KILL);
+    until_dead(child);
+}

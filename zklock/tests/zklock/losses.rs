@@ -1,0 +1,167 @@
+//! Lost locks: the child is dead before another process is granted the lock.
+
+use rustix::process::{Signal, kill_process};
+use test_support::{SOON, poll_until};
+use zookeeper_test_server::{Direction, Server};
+
+use crate::started::{Files, LONG, Started, T, is_alive, pid, server, until_dead, until_queued, zklock};
+
+/// Says when it was alive last, and ignores a TERM.
+const STUBBORN: &str = "trap '' TERM; echo $$
+    while :; do date +%s%N >>alive; sleep 0.01; done";
+
+/// A holder and another `zklock` that waits behind it and notes when it is granted the lock.
+struct Pair {
+    server: Server,
+    files: Files,
+    holder: Started,
+    child: rustix::process::Pid,
+    waiter: Started,
+}
+
+impl Pair {
+    fn new(timeout: u32, arguments: &str, command: &str) -> Self {
+        let (server, files) = (server(), Files::new());
+        let start = |arguments: &str, command| {
+            let arguments = format!("--session-timeout {timeout} /a {arguments}");
+            let mut command = zklock(&server.connect_string(), &arguments, command);
+            command.current_dir(files.path());
+            Started::new(command)
+        };
+        let mut holder = start(arguments, command);
+        let child = pid(&holder.line());
+        let waiter = start("", "date +%s%N");
+        until_queued(&server, "/a", 2);
+        Self { server, files, holder, child, waiter }
+    }
+
+    /// From here on the holder hears nothing of the servers, nor they of it. Returns its session.
+    fn cut_off(&self) -> i64 {
+        let first = self.server.children("/a").into_iter().min_by_key(|name| sequence(name)).unwrap();
+        let owner = self.server.node(&format!("/a/{first}")).unwrap().ephemeral_owner;
+        assert!(self.server.stall(owner, Direction::Both));
+        owner
+    }
+
+    fn nanos(text: &str) -> u128 {
+        text.lines().last().and_then(|line| line.trim().parse().ok()).unwrap()
+    }
+
+    /// Waits until the next is granted the lock, and checks that the child was dead before.
+    fn assert_dead_before_the_next(&mut self) {
+        let granted = Self::nanos(&self.waiter.line());
+        assert!(!is_alive(self.child), "the child outlived its lock");
+        let alive = Self::nanos(&self.files.read("alive"));
+        assert!(alive < granted, "the child was alive at {alive}, and the next was granted at {granted}");
+        println!("dead for {} ms before the next grant", (granted - alive) / 1_000_000);
+    }
+}
+
+fn sequence(name: &str) -> String {
+    name.rsplit('-').next().unwrap_or_default().to_owned()
+}
+
+pub(crate) fn a_child_that_ignores_term_is_dead() {
+    let mut pair = Pair::new(T, "", STUBBORN);
+    pair.cut_off();
+    pair.assert_dead_before_the_next();
+    let ended = pair.holder.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(ended.err.contains("the command was ended"), "{ended:?}");
+}
+
+pub(crate) fn a_stopped_zklock_cannot_save_its_child() {
+    let mut pair = Pair::new(T, "", STUBBORN);
+    pair.holder.signal(Signal::STOP);
+    pair.assert_dead_before_the_next();
+    pair.holder.signal(Signal::CONT);
+    assert_eq!(pair.holder.end().code, 125);
+}
+
+pub(crate) fn a_child_may_end_in_time() {
+    let mut pair =
+        Pair::new(LONG, "", "trap 'echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.01; done");
+    pair.cut_off();
+    assert_eq!(pair.holder.line(), "cleaned up");
+    let ended = pair.holder.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+}
+
+pub(crate) fn a_short_interruption() {
+    let mut pair = Pair::new(LONG, "", "echo $$; sleep 3; echo again; sleep 3; exit 6");
+    let session = pair.cut_off();
+    assert_eq!(pair.holder.line(), "again");
+    pair.server.resume(session);
+    let ended = pair.holder.end();
+    assert_eq!((ended.code, &*ended.err), (6, ""));
+}
+
+pub(crate) fn on_lost_kill() {
+    let mut pair = Pair::new(
+        T,
+        "--on-lost kill",
+        "trap 'echo >>term' TERM; echo $$; while :; do date +%s%N >>alive; sleep 0.01; done",
+    );
+    pair.cut_off();
+    pair.assert_dead_before_the_next();
+    assert_eq!(pair.files.read("term"), "");
+    assert_eq!(pair.holder.end().code, 125);
+}
+
+pub(crate) fn on_lost_warn() {
+    let mut pair = Pair::new(T, "--on-lost warn", "echo $$; until test -e stop; do sleep 0.01; done; exit 6");
+    pair.cut_off();
+    pair.waiter.line();
+    assert!(is_alive(pair.child));
+    std::fs::write(pair.files.of("stop"), "").unwrap();
+    let ended = pair.holder.end();
+    assert_eq!(ended.code, 6, "{ended:?}");
+    assert!(ended.err.contains("went on after the loss"), "{ended:?}");
+}
+
+pub(crate) fn on_lost_command() {
+    let command = "trap 'echo asked; exit 0' USR1; echo $$; while :; do sleep 0.01; done";
+    // Without a blank, at which the arguments are divided.
+    let mut pair = Pair::new(LONG, "--on-lost kill${IFS}-USR1${IFS}$ZKLOCK_PID", command);
+    pair.cut_off();
+    assert_eq!(pair.holder.line(), "asked");
+    assert_eq!(pair.holder.end().code, 125);
+}
+
+pub(crate) fn a_job_is_killed() {
+    let (server, files) = (server(), Files::new());
+    let mut command = zklock(&server.connect_string(), "--session-timeout 10s --once today /job", STUBBORN);
+    command.current_dir(files.path());
+    let mut holder = Started::new(command);
+    let child = pid(&holder.line());
+    assert!(server.stall(server.sessions()[0].id, Direction::Both));
+    until_dead(child);
+    assert!(!server.children("/job/lock").is_empty(), "its node was there until then");
+    assert_eq!(holder.end().code, 125);
+}
+
+pub(crate) fn a_lost_term_is_followed_by_another() {
+    let server = server();
+    let command = "echo $ZKLOCK_TOKEN; sleep 1000";
+    let mut leader = Started::new(zklock(&server.connect_string(), "lead /a", command));
+    let token = leader.line();
+    assert!(server.expire_session(server.sessions()[0].id));
+    assert_ne!(leader.line(), token);
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.end().code, 143);
+}
+
+pub(crate) fn a_killed_watchdog() {
+    let server = server();
+    let mut holder = Started::new(zklock(&server.connect_string(), "/a", "echo $$; sleep 1000"));
+    let child = pid(&holder.line());
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.as_raw_nonzero())).unwrap();
+    // Behind the name: the state, the parent, the group, which is that of the watchdog.
+    let group = stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned();
+    assert_ne!(group, child.as_raw_nonzero().to_string());
+    kill_process(pid(&group), Signal::KILL).unwrap();
+    poll_until("the end of the child", SOON, || (!is_alive(child)).then_some(())).unwrap();
+    let ended = holder.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(ended.err.contains("watchdog"), "{ended:?}");
+}

@@ -1,0 +1,139 @@
+//! Processes of the program, and what is read from them.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use test_support::{SOON, poll_until};
+use zookeeper_test_server::Server;
+
+/// The session timeout in tests of a loss, in seconds.
+pub(crate) const T: u32 = 6;
+
+/// The same where a child has to be quick enough to do something after a loss: two seconds are left for it.
+pub(crate) const LONG: u32 = 12;
+
+/// A server whose sessions end on the tenth of a second.
+pub(crate) fn server() -> Server {
+    Server::builder().tick(Duration::from_millis(100)).max_session_timeout(SOON).start().unwrap()
+}
+
+/// The program with these arguments, which are divided at blanks, and a command for the shell if it is not
+/// empty.
+pub(crate) fn zklock(servers: &str, arguments: &str, command: &str) -> Command {
+    let mut zklock = Command::new(env!("CARGO_BIN_EXE_zklock"));
+    zklock.args(arguments.split_whitespace()).env("ZK_CONNECT", servers).stdin(Stdio::null());
+    if !command.is_empty() {
+        zklock.args(["--", "sh", "-c", command]);
+    }
+    zklock
+}
+
+/// What a process has left.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(mut command: Command) -> Output {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Output { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// A process that runs beside the test, and is killed with it.
+#[derive(Debug)]
+pub(crate) struct Started {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Started {
+    pub(crate) fn new(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        pid(&self.child.id().to_string())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// The next line of its standard output; empty at the end.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Output {
+        let mut output = Output { code: -1, out: String::new(), err: String::new() };
+        self.out.read_to_string(&mut output.out).unwrap();
+        output.code = code(self.child.wait().unwrap());
+        self.child.stderr.take().unwrap().read_to_string(&mut output.err).unwrap();
+        output
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It has ended, most often.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or(-1)
+}
+
+pub(crate) fn pid(text: &str) -> Pid {
+    Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+}
+
+/// Whether a process runs: not if it is a zombie, of which only the number is left.
+pub(crate) fn is_alive(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim().starts_with('Z'))
+}
+
+pub(crate) fn until_dead(pid: Pid) {
+    poll_until("the end of the process", SOON, || (!is_alive(pid)).then_some(())).unwrap();
+}
+
+/// Waits until as many contenders are in the queue of a mutex.
+pub(crate) fn until_queued(server: &Server, path: &str, contenders: usize) {
+    assert!(server.wait_until_blocking(|view| view.children(path).len() == contenders, SOON), "{path}");
+}
+
+/// A directory for the files that commands write.
+pub(crate) struct Files(TempDir);
+
+impl Files {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn of(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.of(name)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,81 @@
+//! Looking at a lock, and taking it from its holder.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use crate::started::{Started, run, server, until_queued, zklock};
+
+pub(crate) fn status() {
+    let server = server();
+    let servers = server.connect_string();
+    assert_eq!(run(zklock(&servers, "status /a", "")).out, "/a: free\n");
+    let json = run(zklock(&servers, "status --json /a", ""));
+    assert_eq!(json.out, "{\"path\":\"/a\",\"holders\":[],\"waiters\":[]}\n");
+    for (kind, path, name) in
+        [("", "/a", "exclusive"), ("--permits 1", "/b", "permit"), ("--shared", "/c", "read")]
+    {
+        let mut holder = Started::new(zklock(&servers, &format!("{kind} {path}"), "echo held; sleep 1000"));
+        assert_eq!(holder.line(), "held");
+        let text = run(zklock(&servers, &format!("status {path}"), ""));
+        let lines: Vec<&str> = text.out.lines().collect();
+        let pid = holder.pid().as_raw_nonzero();
+        assert_eq!((lines[0], lines.len()), (&*format!("{path}: held"), 2), "{text:?}");
+        let holder_is_shown =
+            lines[1].starts_with("  held by ") && lines[1].contains(&format!("/{pid}/zklock ({name}, "));
+        assert!(holder_is_shown, "{text:?}");
+        let json = run(zklock(&servers, &format!("status --json {path}"), ""));
+        for part in [format!("\"pid\":{pid},"), "\"name\":\"zklock\"".into(), format!("\"kind\":\"{name}\"")]
+        {
+            assert!(json.out.contains(&part), "{part}: {json:?}");
+        }
+    }
+}
+
+pub(crate) fn status_watches() {
+    let server = server();
+    let servers = server.connect_string();
+    let mut watch = Started::new(zklock(&servers, "status --watch /a", ""));
+    assert_eq!(watch.line(), "/a: free");
+    let mut holder = Started::new(zklock(&servers, "/a", "echo held; sleep 1000"));
+    assert_eq!(holder.line(), "held");
+    assert_eq!(watch.line(), "/a: held");
+    assert!(watch.line().starts_with("  held by "));
+    let _waiter = Started::new(zklock(&servers, "/a", "true"));
+    assert_eq!(watch.line(), "/a: held, 1 waiting");
+    assert!(watch.line().starts_with("  held by "));
+    assert!(watch.line().starts_with("  waiting "));
+}
+
+pub(crate) fn revoke() {
+    let server = server();
+    let servers = server.connect_string();
+    assert_eq!(run(zklock(&servers, "revoke /a", "")).code, 1, "it is free");
+    let command = "trap 'echo asked; exit 9' TERM; echo held; while :; do sleep 0.01; done";
+    let mut holder = Started::new(zklock(&servers, "/a", command));
+    assert_eq!(holder.line(), "held");
+    let asked = run(zklock(&servers, "revoke /a", ""));
+    assert!(asked.code == 0 && asked.out.starts_with("asked "), "{asked:?}");
+    assert_eq!(holder.line(), "asked");
+    assert_eq!(holder.end().code, 9);
+}
+
+pub(crate) fn break_lock() {
+    let server = server();
+    let servers = server.connect_string();
+    let mut holder = Started::new(zklock(&servers, "--session-timeout 2s /a", "echo held; sleep 1000"));
+    assert_eq!(holder.line(), "held");
+    let mut waiter = Started::new(zklock(&servers, "/a", "echo here"));
+    until_queued(&server, "/a", 2);
+    for answer in ["", "n\n", "yess\n"] {
+        let mut command = zklock(&servers, "break /a", "");
+        let mut asking = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        asking.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+        let output = asking.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), server.children("/a").len()), (Some(1), 2), "{answer:?}");
+    }
+    assert_eq!(run(zklock(&servers, "break --yes /a", "")).code, 0);
+    assert_eq!(waiter.line(), "here");
+    let ended = holder.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(ended.err.contains("deleted"), "{ended:?}");
+}
