@@ -43,7 +43,7 @@ pub struct RecipeBuilder<R> {
     pub(crate) client: Client,
     pub(crate) path: String,
     pub(crate) asked: RequestedOptions,
-    /// Of a persistent node.
+    /// Whether a persistent node is protected.
     pub(crate) protected: bool,
     recipe: PhantomData<fn() -> R>,
 }
@@ -72,15 +72,15 @@ impl<R> RecipeBuilder<R> {
         self.client.path_lock(&self.path, recipe, &self.asked)
     }
 
-    /// Sets the ACL of the nodes, and of directories that have to be created.
+    /// Sets the ACL of the nodes, and of missing directories.
     ///
-    /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
+    /// The default is the client's ACL ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
     pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.asked.acl = Some(acl.into().into());
         self
     }
 
-    /// Sets the kind of node that missing directories are created as.
+    /// Sets the kind of the nodes that are created for missing directories.
     ///
     /// The default is [`ParentNodes::Container`], as in Curator; with [kazoo's dialect](Dialect::Kazoo), for
     /// recipes that have it, it is [`ParentNodes::Persistent`].
@@ -118,9 +118,9 @@ impl<R: sealed::Buildable> RecipeBuilder<R> {
 impl<R: sealed::HasData> RecipeBuilder<R> {
     /// Sets the data of the nodes, for people and tools that look at them; no recipe reads it.
     ///
-    /// At most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB; several permits of a
-    /// semaphore that are acquired at once are one request. The default is one line that says who this
-    /// process is, an [`Identity`](crate::Identity); Curator's is the address of its host. Kazoo reads
+    /// The data may have at most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB; acquiring
+    /// several permits of a semaphore at once is one request. The default is one line that identifies this
+    /// process, an [`Identity`](crate::Identity); Curator's default is the address of its host. Kazoo reads
     /// the data as UTF-8.
     #[doc(alias = "getLockNodeBytes")]
     #[doc(alias = "setNodeData")]
@@ -131,9 +131,9 @@ impl<R: sealed::HasData> RecipeBuilder<R> {
 }
 
 impl<R: sealed::HasDialect> RecipeBuilder<R> {
-    /// Sets whose node names to use: [`Dialect::Kazoo`] to meet processes of kazoo.
+    /// Sets the form of the node names: [`Dialect::Kazoo`] for contention with processes of kazoo.
     ///
-    /// The default is [`Dialect::Curator`]. All contenders of one path have to agree on it.
+    /// The default is [`Dialect::Curator`]. All contenders for one path must use the same dialect.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.asked.dialect = Some(dialect);
         self
@@ -165,7 +165,7 @@ pub(crate) mod sealed {
     pub trait HasDialect: Buildable {}
 }
 
-/// The functions that make a lock.
+/// Defines the functions that make a lock.
 ///
 /// `$docs` is the example with every option; `$noun` and `$path` are for the documentation.
 macro_rules! lock_constructors {
@@ -186,14 +186,15 @@ macro_rules! lock_constructors {
         impl $lock {
             #[doc = concat!("Creates a handle of the ", $noun, " at `path`, without any I/O.")]
             ///
-            /// It has the options of the handles that this client already has for the path, or the defaults.
+            /// The handle has the options of this client's existing handles for the path, or the defaults.
             ///
             /// # Errors
             /// - [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) if ZooKeeper would refuse the
             ///   path, or it is `/`, below `/zookeeper`, or longer than 16 KiB with the namespace.
             /// - [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) if this client uses the path
-            ///   for a recipe with another kind of queue, a read-write lock where this is none or the
-            ///   reverse: there is a live handle or guard, or a call whose nodes are still being deleted.
+            ///   for a recipe with another kind of queue (a read-write lock, where this is none, or the
+            ///   reverse). It does so while there is a live handle or guard, or a call whose nodes are still
+            ///   being deleted.
             ///
             /// # Examples
             /// ```

@@ -27,19 +27,17 @@ use crate::values::shown::Quoted;
 #[cfg(feature = "tls")]
 use crate::values::tls::TlsOptions;
 
-/// A connection to ZooKeeper that outlives its sessions; all recipes are made from one.
+/// A connection to ZooKeeper that outlives its sessions, and from which all recipes are made.
 ///
-/// It is cheap to clone, and clones share everything. The session runs on a separate thread, so a task that
-/// blocks your runtime does not cost you your locks. When a session ends, all locks held in it are lost, and
-/// the client establishes another one according to its [`RetryPolicy`]; waiters queue again in the new
-/// session, in the same order.
+/// A client is cheap to clone, and clones share everything. The session runs on a separate thread, so a task
+/// that blocks your runtime loses no lock. When a session ends, all locks held in it are lost, and the client
+/// establishes another session by its [`RetryPolicy`], in which waiters queue again, in the same order.
 ///
-/// The session lives as long as any client, recipe or guard made from it. When the last of them is dropped,
+/// The session lives as long as any clone, recipe or guard of the client. When the last of them is dropped,
 /// the session is closed in the background. A process that exits earlier leaves its locks held until the
-/// session expires: call [`close`](Self::close) at the end of `main`.
+/// session expires, so call [`close`](Self::close) at the end of `main`.
 ///
-/// A forked child process must not use the client: the child has a copy of the memory, but neither the thread
-/// nor the connection.
+/// A forked child process must not use the client, because it has no thread that serves the connection.
 ///
 /// # Examples
 /// ```
@@ -91,8 +89,8 @@ impl Client {
     /// Connects to `host:port[,host:port…][/namespace]` with the default options.
     ///
     /// # Errors
-    /// Returns [`ConnectError::TimedOut`] if no server gives a session within 5 s, and other
-    /// [`ConnectError`]s for a connect string or a namespace that cannot be used.
+    /// Returns [`ConnectError::TimedOut`] if no server grants a session within 5 s, and another
+    /// [`ConnectError`] if the connect string or its namespace cannot be used.
     ///
     /// # Cancel safety
     /// If the future is dropped, a session without nodes may be left at the servers until it expires.
@@ -117,13 +115,13 @@ impl Client {
         Self::builder().connect(servers).await
     }
 
-    /// Returns a client of `host:port[,host:port…][/namespace]` with the default options, which connects in the
-    /// background.
+    /// Returns a client for `host:port[,host:port…][/namespace]` with the default options, which connects in
+    /// the background.
     ///
-    /// For a service that may start before ZooKeeper does: see [`ClientBuilder::connect_lazy`].
+    /// Use this for a service that may start before ZooKeeper does; see [`ClientBuilder::connect_lazy`].
     ///
     /// # Errors
-    /// Returns [`ConnectError`]s for a connect string or a namespace that cannot be used; never
+    /// Returns a [`ConnectError`] if the connect string or its namespace cannot be used; never
     /// [`ConnectError::TimedOut`].
     ///
     /// # Examples
@@ -145,7 +143,8 @@ impl Client {
         Self::builder().connect_lazy(servers)
     }
 
-    /// Returns a builder with the default options, to set others before [`connect`](ClientBuilder::connect).
+    /// Returns a builder with the default options, which can be changed before
+    /// [`connect`](ClientBuilder::connect).
     ///
     /// # Examples
     /// ```
@@ -171,12 +170,12 @@ impl Client {
         Self { core, path_locks: Arc::default(), nodes: Arc::default() }
     }
 
-    /// Returns whose turn it is to have a node at a path.
+    /// Returns the turns of persistent nodes at each path.
     pub(crate) fn nodes(&self) -> &Arc<PathTurns> {
         &self.nodes
     }
 
-    /// Returns how the client is connected now.
+    /// Returns the current state of the connection.
     ///
     /// # Examples
     /// ```
@@ -228,7 +227,7 @@ impl Client {
         StateWatch::new(self.core.watch_state(), |state| *state == ConnectionState::Closed)
     }
 
-    /// Returns the id of the current session, `None` if there is none at the moment.
+    /// Returns the id of the current session; `None` if there is none.
     ///
     /// The servers print it in hexadecimal in their logs.
     ///
@@ -249,10 +248,10 @@ impl Client {
         self.core.live().map(|session| session.session_id())
     }
 
-    /// Returns the session timeout that the servers granted, `None` if there is no session at the moment.
+    /// Returns the session timeout that the servers granted; `None` if there is no session.
     ///
-    /// It may differ from the requested one: the servers move it into their limits, by default 2 to 20 of
-    /// their ticks.
+    /// It may differ from the requested timeout, which the servers move into their limits, by default 2 to 20
+    /// of their ticks.
     ///
     /// # Examples
     /// ```
@@ -274,20 +273,20 @@ impl Client {
         self.core.live().map(|session| session.timeout())
     }
 
-    /// Waits until everything that was dropped, cancelled or timed out before this call has been cleaned up
-    /// at the servers.
+    /// Waits until the servers have deleted the nodes of all earlier calls and guards that were dropped,
+    /// cancelled or timed out.
     ///
-    /// This does not wait for guards that are still held. It tries once more to delete nodes whose deletion
-    /// the servers have refused. It does not wait for a [`LeaderLatch`](crate::LeaderLatch) or a
-    /// [`PersistentNode`](crate::PersistentNode) that was dropped: close them.
+    /// This tries once more to delete nodes whose deletion the servers have refused. It does not wait for
+    /// guards that are still held, nor for a dropped [`LeaderLatch`](crate::LeaderLatch) or
+    /// [`PersistentNode`](crate::PersistentNode): close these.
     ///
     /// # Errors
-    /// Returns [`ReleaseError::TimedOut`] if that takes longer than `timeout`; the cleanup continues in the
-    /// background. Returns [`ReleaseError::Refused`] if the servers refuse to delete nodes of this client:
-    /// each blocks its lock.
+    /// Returns [`ReleaseError::TimedOut`] if this takes longer than `timeout`; the cleanup continues in the
+    /// background. Returns [`ReleaseError::Refused`] if the servers refuse to delete nodes of this client,
+    /// each of which blocks its lock.
     ///
     /// # Cancel safety
-    /// Cancel safe: it only waits.
+    /// Cancel safe: this only waits.
     ///
     /// # Examples
     /// ```
@@ -311,12 +310,12 @@ impl Client {
         self.core.flush(timeout).await
     }
 
-    /// Asks the contender that has the lock node `node` to release its lock, or to leave the queue.
+    /// Asks the contender that owns `node` to release its lock, or to leave the queue.
     ///
     /// This writes Curator's marker into the node. A holder is notified by
-    /// [`LockGuard::revoked`](crate::LockGuard::revoked), or by the listener of a Curator lock that was made
-    /// revocable; it decides itself whether to release the lock. Returns `Ok` if the node no longer exists.
-    /// [`participants`](crate::InterProcessMutex::participants) of a lock returns the nodes of its queue.
+    /// [`LockGuard::revoked`](crate::LockGuard::revoked), or by the listener of a revocable Curator lock, and
+    /// decides whether to release the lock. Returns `Ok` if the node no longer exists. A lock's
+    /// [`participants`](crate::InterProcessMutex::participants) returns the nodes in its queue.
     ///
     /// # Errors
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node denies this client WRITE.
@@ -346,7 +345,7 @@ impl Client {
     ///     client.attempt_revoke(holder).await?;
     /// }
     ///
-    /// // The holder stops at the next good moment.
+    /// // The holder stops when its work allows.
     /// guard.revoked().await;
     /// guard.release().await?;
     /// # Ok(())
@@ -360,24 +359,23 @@ impl Client {
         asked.await.unwrap_or_else(|| Err(revoke::not_asked(&self.core, node, self.core.why_ended())))
     }
 
-    /// Lends the client's session for one piece of I/O, so that other code needs no separate session.
+    /// Lends the client's session to other code, which then needs no separate session.
     ///
-    /// `work` is given a handle of the session in which this client holds its locks, and runs in the caller's task.
-    /// While there is no session, the call waits for one for as long as the retry policy allows. `work` runs
-    /// once: its requests are not repeated, and it is dropped when the session ends. Its paths are the paths
-    /// on the servers: only the namespace in the connect string applies to them.
+    /// `work` gets a handle of the session in which this client holds its locks, and runs in the caller's
+    /// task. While there is no session, the call waits for one for as long as the retry policy allows. `work`
+    /// runs once: its requests are not repeated, and it is dropped when the session ends. The paths of these
+    /// requests are below a namespace in the connect string, but not below the builder's.
     ///
-    /// Keep no clone of the handle: the session stays open, with the nodes of all locks, until the last one is
-    /// dropped, and [`close`](Self::close) returns [`SessionNotClosed`](ReleaseError::SessionNotClosed)
-    /// meanwhile. Wait for a watch inside `work`. The client counts its own watches only: a session that
-    /// watches more than 128 KiB of paths cannot reconnect. A reply of several megabytes delays the
-    /// heartbeats behind it.
+    /// Keep no clone of the handle: until the last clone is dropped, the session stays open, with the nodes
+    /// of all locks, and [`close`](Self::close) returns [`SessionNotClosed`](ReleaseError::SessionNotClosed).
+    /// Wait for watches inside `work`. A session that watches more than 128 KiB of paths cannot reconnect,
+    /// and the client limits only its own watches. A reply of several megabytes delays heartbeats.
     ///
     /// # Errors
-    /// Returns an error of kind [`Connection`](crate::ErrorKind::Connection) if no server gave a session, or
-    /// if the session ended before the work was done: the requests of the work may have been carried out; of
-    /// kind [`AuthFailed`](crate::ErrorKind::AuthFailed) or [`Closed`](crate::ErrorKind::Closed) if the
-    /// client has no more sessions. Errors of the work itself are in its output.
+    /// Returns an error of kind [`Connection`](crate::ErrorKind::Connection) if no server granted a session,
+    /// or the session ended before the work was done; the work's requests may have been carried out. The kind
+    /// is [`AuthFailed`](crate::ErrorKind::AuthFailed) or [`Closed`](crate::ErrorKind::Closed) if the client
+    /// gets no more sessions. Errors of the work itself are in its output.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work. Requests that it has sent may still be carried out.
@@ -400,18 +398,18 @@ impl Client {
 
     /// Closes the session, which deletes all of this client's nodes, and waits until a server confirms it.
     ///
-    /// All guards report the loss of their locks first, and waiters end with
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), as does every later use of the client. To let
-    /// running work finish, call [`drain`](Self::drain) instead.
+    /// Before that, all guards report the loss of their locks. Waiting calls, and all later uses of the
+    /// client, end with [`ErrorKind::Closed`](crate::ErrorKind::Closed). To let running work finish, call
+    /// [`drain`](Self::drain) instead.
     ///
-    /// Waits at most for the session timeout. If no server is reachable at first but one becomes reachable in
-    /// time, the locks are free immediately; otherwise they are free when the session expires. To wait less,
-    /// wrap the call in [`tokio::time::timeout`]: the client continues to close on its own thread for as long
-    /// as the process lives. Calling it again returns the same result.
+    /// This waits for at most the session timeout. If a server is or becomes reachable in that time, the
+    /// locks are free immediately; otherwise they are free when the session expires. To wait less, wrap the
+    /// call in [`tokio::time::timeout`]: closing continues on the client's thread while the process lives.
+    /// Calling this again returns the same result.
     ///
     /// # Errors
-    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed it in time: the nodes are deleted
-    /// when the session expires. The session may also be an earlier one, which the client gave up in an
+    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed the end of a session in time: its
+    /// nodes are deleted when it expires. This may be an earlier session, which the client gave up in an
     /// outage.
     ///
     /// # Cancel safety
@@ -465,22 +463,21 @@ impl Client {
         self.core.close().await
     }
 
-    /// Waits until the locks are released, then closes the client: the orderly stop of a service.
+    /// Waits until the locks are released, then closes the client, for the orderly stop of a service.
     ///
-    /// From now on, calls that acquire a lock end with [`ErrorKind::Closed`](crate::ErrorKind::Closed), both
-    /// the waiting ones and later ones: that stops a worker that asks for its next lock. Existing guards
-    /// continue to work in every respect. Once the last is released, dropped or lost, and its node deleted,
-    /// the client is [closed](Self::close). A latch leaves its election, as by
-    /// [`LeaderLatch::close`](crate::LeaderLatch::close); the work of a
-    /// [`LeaderSelector`](crate::LeaderSelector) is waited for like a guard. Nodes that a client
-    /// [keeps](crate::RecipeBuilder::sticky) without a guard are given up at once. All other nodes
-    /// of this client are deleted with its session.
+    /// From now on, waiting and later calls that acquire a lock end with
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), which stops a worker that asks for its next lock.
+    /// Existing guards continue to work in every respect. Once the last guard is released, dropped or lost,
+    /// and its node deleted, the client is [closed](Self::close). A latch leaves its election, as by
+    /// [`LeaderLatch::close`](crate::LeaderLatch::close), and the work of a
+    /// [`LeaderSelector`](crate::LeaderSelector) counts as a guard. [Kept](crate::RecipeBuilder::sticky)
+    /// nodes without a guard are deleted at once, and all other nodes of this client with its session.
     ///
-    /// If guards are left after `timeout`, the client is closed all the same: their locks are lost, and the error
-    /// says which and where they were acquired. If no server answers, closing can take another session
-    /// timeout (30 s by default): your shutdown grace period must cover both, or limit both together by
-    /// [`tokio::time::timeout`]. A grace period of 30 s, as Kubernetes gives, has room for
-    /// `timeout(Duration::from_secs(28), client.drain(Duration::from_secs(15)))`; a session that could not be
+    /// If guards remain after `timeout`, the client is closed nevertheless: their locks are lost, and the
+    /// error says where each was acquired. If no server answers, closing can take another session timeout (30
+    /// s by default). Your shutdown grace period must cover both; otherwise, limit both together by
+    /// [`tokio::time::timeout`]. A grace period of 30 s, the default of Kubernetes, has room for
+    /// `timeout(Duration::from_secs(28), client.drain(Duration::from_secs(15)))`; a session that is not
     /// closed in that time expires.
     ///
     /// # Errors
@@ -488,7 +485,7 @@ impl Client {
     /// confirmed the end of the session. The client is closed in any case.
     ///
     /// # Cancel safety
-    /// If the future is dropped, no lock is acquired any more, but the client is not closed: call
+    /// If the future is dropped, the client acquires no more locks, but is not closed: call
     /// [`close`](Self::close), or this again.
     ///
     /// # Examples
@@ -506,7 +503,7 @@ impl Client {
     ///         let guard = match mutex.lock().await {
     ///             Ok(guard) => guard,
     ///             Err(error) if error.kind() == Some(ErrorKind::Closed) => return Ok(()), // drained
-    ///             Err(error) if error.is_retryable() => continue, // no server answered: ask again
+    ///             Err(error) if error.is_retryable() => continue, // no server answered: try again
     ///             Err(error) => return Err(error),
     ///         };
     ///         // One piece of work.
@@ -527,10 +524,10 @@ impl Client {
         let mut held = holdings::drain(&self.core, &self.path_locks, timeout).await;
         if held.is_empty() {
             // This waits for the answers to releases under way before the session ends. An error about nodes
-            // that are left does not matter: they are deleted with the session.
+            // that are left does not matter, because they are deleted with the session.
             let _ = self.core.flush(timeout.saturating_sub(started.elapsed())).await;
-            // Looks again: a hold that one caller was handing to another in memory may have belonged to
-            // neither at that moment.
+            // This looks again, because a hold that one caller was handing to another in memory may have
+            // belonged to neither at that moment.
             let left = timeout.saturating_sub(started.elapsed());
             held = holdings::drain(&self.core, &self.path_locks, left).await;
         }
@@ -543,10 +540,10 @@ impl Client {
         }
     }
 
-    /// Returns the locks that guards of this client hold now, in the order of the paths.
+    /// Returns the locks that guards of this client hold now, in the order of their paths.
     ///
-    /// A service can show them on a page. They are of all recipes, permits included, and not of other
-    /// processes. A lock whose lease has ended is not among them.
+    /// A service can show them on a page. They are the locks of all recipes, permits included, but not those
+    /// of other processes, nor locks whose lease has ended.
     ///
     /// # Examples
     /// ```
@@ -580,7 +577,7 @@ impl Client {
     /// If there are several holds at the path, it returns one of them; `None` if the client is closed first.
     ///
     /// # Cancel safety
-    /// It only waits.
+    /// Cancel safe: this only waits.
     ///
     /// # Examples
     /// ```
@@ -616,7 +613,7 @@ impl Client {
     /// deletion.
     ///
     /// # Cancel safety
-    /// It only waits.
+    /// Cancel safe: this only waits.
     ///
     /// # Examples
     /// ```
@@ -640,14 +637,14 @@ impl Client {
         holdings::released(&self.core, &self.path_locks, Some(path.as_ref()), || {}).await;
     }
 
-    /// Connects like [`connect`](Self::connect), and blocks the thread until that is done.
+    /// Connects like [`connect`](Self::connect), and blocks the thread meanwhile.
     ///
     /// # Errors
     /// See [`connect`](Self::connect).
     ///
     /// # Examples
-    /// A program of threads, without an executor. Calls that acquire or release a lock have variants with
-    /// this prefix. For other calls any `block_on` will do: no future of this crate needs a runtime.
+    /// A program without an executor. Calls that acquire or release a lock have variants with this prefix.
+    /// Other calls work with any `block_on`, because no future of this crate needs a runtime.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -669,7 +666,7 @@ impl Client {
         block_on(Self::connect(servers))
     }
 
-    /// Closes the client like [`close`](Self::close), and blocks the thread until that is done.
+    /// Closes the client like [`close`](Self::close), and blocks the thread meanwhile.
     ///
     /// # Errors
     /// See [`close`](Self::close).
@@ -677,7 +674,7 @@ impl Client {
         block_on(self.close())
     }
 
-    /// Drains the client like [`drain`](Self::drain), and blocks the thread until that is done.
+    /// Drains the client like [`drain`](Self::drain), and blocks the thread meanwhile.
     ///
     /// # Errors
     /// See [`drain`](Self::drain).
@@ -699,7 +696,7 @@ impl Client {
 /// Options of a [`Client`].
 ///
 /// # Examples
-/// All that need no feature:
+/// All options that need no feature:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -738,18 +735,18 @@ impl ClientBuilder {
     ///
     /// The default is 30 s (Curator's is 60 s). The servers move it into their limits, by default 2 to 20 of
     /// their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s. [`Client::session_timeout`]
-    /// returns the granted one.
+    /// returns the granted timeout.
     ///
-    /// With a longer timeout, others wait longer for a holder that crashed; a shorter one loses locks in
+    /// With a longer timeout, others wait longer for a crashed holder; with a shorter one, locks are lost in
     /// shorter outages. With a granted timeout of T:
     ///
-    /// - **A holder that crashes blocks the others** until its session expires: up to T and a tick. (A holder
-    ///   that closes its client, or drops its guard, does not block them.)
-    /// - **An outage costs no lock** if a server commits a write again within T/2 of its beginning,
-    ///   reconnecting included: a lease lasts 2T/3 from its last renewal (with the [default
-    ///   margin](LeaseMargin::Standard)), which may be T/6 old when the outage begins.
+    /// - **A crashed holder blocks the others** until its session expires, for up to T and a tick. (A holder
+    ///   that closes its client or drops its guard does not.)
+    /// - **An outage loses no lock** if a server commits a write again within T/2 of the beginning of the
+    ///   outage, reconnecting included: the session lease lasts 2T/3 from its last renewal (with the [default
+    ///   margin](LeaseMargin::Standard)), and this renewal may be T/6 old when the outage begins.
     ///
-    /// | T | a crashed holder blocks others for up to | an outage costs no lock if a write commits again within | leader killed | leader hangs |
+    /// | T | a crashed holder blocks others for up to | an outage loses no lock if a write commits again within | leader killed | leader hangs |
     /// |---|---|---|---|---|
     /// | 6 s | 8 s | 3 s | may be lost | lost |
     /// | 15 s | 17 s | 7.5 s | kept | lost |
@@ -757,9 +754,8 @@ impl ClientBuilder {
     /// | 40 s | 42 s | 20 s | kept | kept |
     ///
     /// The last two columns are for servers with the default `tickTime` (2 s) and `syncLimit` (5). A killed
-    /// leader is replaced within a few seconds. A leader that hangs is noticed only after `syncLimit` ticks,
-    /// 10 s, plus the time for the election and a reconnect. With a smaller `syncLimit` a smaller T is
-    /// enough.
+    /// leader is replaced within a few seconds. A leader that hangs is noticed only after `syncLimit` ticks
+    /// (10 s); the election and a reconnect come on top. A smaller `syncLimit` allows a smaller T.
     ///
     /// # Examples
     /// ```
@@ -783,17 +779,18 @@ impl ClientBuilder {
 
     /// Sets how long one attempt to get a session may take.
     ///
-    /// The default is 5 s (Curator's is 15 s). Within that time the servers are asked in turn, again and again.
-    /// [`connect`](Self::connect) is one such attempt; those of [`connect_lazy`](Self::connect_lazy), and the ones
-    /// that replace a lost session, are repeated as the [retry policy](Self::retry_policy) says. It is also how long
-    /// [`try_lock`](crate::InterProcessMutex::try_lock) waits for an answer.
+    /// The default is 5 s (Curator's is 15 s). Within that time, the client asks the servers in turn,
+    /// repeatedly. [`connect`](Self::connect) makes one such attempt. [`connect_lazy`](Self::connect_lazy)
+    /// and the replacement of a lost session repeat the attempt by the [retry policy](Self::retry_policy). A
+    /// [`try_lock`](crate::InterProcessMutex::try_lock) waits that long for an answer.
     ///
-    /// The client leaves a silent server for another one, when connecting and later, after a third of this
-    /// time or an eighth of the granted session timeout, whichever is less, but not before half a second. If
-    /// the granted session timeout is not the requested one and changes that time, connecting establishes a
-    /// second session and closes the first. If no write is answered within that time for a whole session
-    /// timeout, the session is replaced by one with twice that time, up to 2/5 of the session timeout; after
-    /// a session that lasted ten session timeouts it starts from the beginning.
+    /// The client leaves a silent server for another one, when connecting and later, after the *server
+    /// timeout*: a third of this time or an eighth of the granted session timeout, whichever is less, but at
+    /// least half a second. If the servers grant another session timeout than the requested one, and the
+    /// server timeout changes with it, connecting establishes a second session and closes the first. If in a
+    /// whole session timeout no write is answered within the server timeout, the next session has twice the
+    /// server timeout, up to 2/5 of the session timeout. After a session that lasted ten session timeouts,
+    /// the doubling is undone.
     ///
     /// # Examples
     /// ```
@@ -814,8 +811,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how often, and after which pauses, to try again to replace a lost session, or to repeat a request
-    /// that failed.
+    /// Sets how often, and after which pauses, the client repeats a failed request or the replacement of a
+    /// lost session.
     ///
     /// The default is [`RetryPolicy::exponential(1 s, 3, 5 s)`](RetryPolicy::exponential).
     ///
@@ -828,7 +825,7 @@ impl ClientBuilder {
     /// use std::time::Duration;
     /// use zookeeper_recipes::{Client, RetryPolicy};
     ///
-    /// // Waits for the servers however long they are away.
+    /// // Waits for the servers, however long they are down.
     /// let policy = RetryPolicy::forever(Duration::from_secs(2));
     /// let client = Client::builder().retry_policy(policy).connect(&servers).await?;
     /// # Ok(())
@@ -842,7 +839,7 @@ impl ClientBuilder {
 
     /// Sets a prefix for all paths, which is created if it is missing.
     ///
-    /// The default is none. If the connect string ends with a path as well, that path comes first.
+    /// The default is none. If the connect string also ends with a path, that path comes first.
     ///
     /// # Examples
     /// ```
@@ -873,10 +870,10 @@ impl ClientBuilder {
     ///
     /// The default is the file name of the program. [`queue`](crate::InterProcessMutex::queue),
     /// [`holders`](crate::InterProcessMutex::holders) and the message of a timeout show it; see
-    /// [`Identity`](crate::Identity). It is for people: clients may share a name. It has at most 100 bytes,
-    /// without control characters; [`connect`](Self::connect) refuses another with
+    /// [`Identity`](crate::Identity). The name is for people, so clients may share one. It may have at most
+    /// 100 bytes, and no control characters; otherwise [`connect`](Self::connect) returns
     /// [`ConnectError::InvalidName`](crate::ConnectError::InvalidName). A lock with its own
-    /// [`data`](crate::RecipeBuilder::data) does not show it.
+    /// [`data`](crate::RecipeBuilder::data) does not show the name.
     ///
     /// # Examples
     /// ```
@@ -902,7 +899,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the ACL of every node that is created, unless a recipe has its own.
+    /// Sets the ACL of every node that the client creates, unless a recipe has its own ACL.
     ///
     /// The default is [`Acl::open`].
     ///
@@ -914,7 +911,7 @@ impl ClientBuilder {
     /// # let servers = server.connect_string();
     /// use zookeeper_recipes::{Acl, Client, Permissions};
     ///
-    /// // One's own credentials may do anything, the others may look.
+    /// // This client's credentials may do anything, and all others may read.
     /// let acl = [Acl::creator_all(), Acl::new("world", "anyone", Permissions::READ)];
     /// let client = Client::builder().auth("digest", "shop:secret").acl(acl).connect(&servers).await?;
     /// # Ok(())
@@ -926,7 +923,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds credentials of one of ZooKeeper's schemes; may be called several times.
+    /// Adds credentials for one of ZooKeeper's schemes. This may be called several times.
     ///
     /// # Examples
     /// ```
@@ -949,16 +946,15 @@ impl ClientBuilder {
 
     /// Connects to the servers by TLS only (feature `tls`).
     ///
-    /// The default is no TLS. All addresses of the connect string are those of `secureClientPort`s; the prefix
-    /// `tcp+tls://` may be left out, and `tcp://` is refused. Servers that use the client's certificate as
-    /// its credentials (`X509AuthenticationProvider`) know the client by the name in the certificate:
-    /// [`Acl::creator_all`] is for that name.
+    /// The default is no TLS. All addresses in the connect string must have the `secureClientPort` of the
+    /// server; the prefix `tcp+tls://` may be left out, and `tcp://` is refused. Servers that use the
+    /// client's certificate as its credentials (`X509AuthenticationProvider`) identify the client by the name
+    /// in the certificate, and [`Acl::creator_all`] applies to that name.
     ///
     /// # Errors
     /// [`connect`](Self::connect) returns [`ConnectError::InvalidTls`] if the options cannot be used. If a
-    /// handshake fails, its [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailure):
-    /// its certificate is of an unknown CA or for another host, or it requires a different client
-    /// certificate.
+    /// handshake fails, [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailure): its
+    /// certificate is from an unknown CA or for another host, or it requires a different client certificate.
     ///
     /// # Examples
     /// ```
@@ -987,15 +983,15 @@ impl ClientBuilder {
     /// Authenticates by SASL DIGEST-MD5 as `user`, with the password in the servers' JAAS configuration
     /// (feature `sasl-digest-md5`).
     ///
-    /// The default is no SASL. DIGEST-MD5 sends no password, but it encrypts nothing, and MD5 is weak: use it
-    /// with TLS. Servers that are not configured for SASL let the client in without the user; an ACL for it
-    /// ([`Acl::creator_all`]) is then refused when a node is created.
+    /// The default is no SASL. DIGEST-MD5 sends no password, but it encrypts nothing, and MD5 is weak, so use
+    /// it with TLS. Servers that are not configured for SASL accept the client without the user, and then
+    /// refuse to create nodes with an ACL for that user ([`Acl::creator_all`]).
     ///
     /// # Errors
     /// [`connect`](Self::connect) returns [`ConnectError::AuthFailed`] at once if a server refuses the user or
-    /// the password, and [`ConnectError::InvalidCredentials`] if the user or the password cannot be sent: the
-    /// user has a quotation mark, a backslash or a control character in it, or one of them an accented letter
-    /// of Latin-1. If they are refused later, when a connection is replaced, the client is closed.
+    /// the password, and [`ConnectError::InvalidCredentials`] if these cannot be sent: the user contains a
+    /// quotation mark, a backslash or a control character, or one of the two contains an accented letter of
+    /// Latin-1. If a server refuses them later, on another connection, the client is closed.
     ///
     /// # Examples
     /// ```
@@ -1020,7 +1016,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the safety margin that is subtracted from the session timeout before a lock is reported lost.
+    /// Sets the safety margin, by which the session lease is shorter than the session timeout.
     ///
     /// The default is [`LeaseMargin::Standard`], a third of the session timeout.
     ///
@@ -1043,10 +1039,11 @@ impl ClientBuilder {
 
     /// Sets the prefixes of paths by which metrics distinguish locks (feature `metrics`).
     ///
-    /// The label `prefix` of a lock is the longest of these prefixes that is its path, or a directory above
-    /// it. If there is none, it is `other`, as it is by default for all locks. So there are never more labels
-    /// than prefixes, however many paths there are. The paths are the ones passed to the recipes, without the
-    /// namespace; a `/` at the beginning may be left out. See [`observability`](crate::observability).
+    /// The label `prefix` of a lock is the longest of these prefixes that is the lock's path or a directory
+    /// above it; otherwise it is `other`, as for all locks by default. So however many paths there are, the
+    /// label has at most one value more than there are prefixes. A lock's path is the one passed to the
+    /// recipe, without the namespace; a `/` at the beginning of a prefix may be left out. See
+    /// [`observability`](crate::observability).
     ///
     /// # Examples
     /// ```
@@ -1070,13 +1067,13 @@ impl ClientBuilder {
     /// Sets a connector of `zookeeper-client`, for options that this builder does not have: Kerberos (SASL
     /// GSSAPI, feature `sasl-gssapi`), or certificates that are replaced while the client is connected.
     ///
-    /// The session timeout and the credentials of this builder are added to it; `tls` and `sasl_digest` of this
-    /// builder replace those of the connector. If the connector has TLS options, a server is connected by TLS
-    /// if its address in the connect string is `tcp+tls://host:port`, and a handshake that fails is not
-    /// explained.
+    /// This builder's session timeout and credentials are added to the connector, and its `tls` and
+    /// `sasl_digest` replace the connector's. If the connector has TLS options, the client uses TLS for
+    /// addresses of the form `tcp+tls://host:port` in the connect string, and does not explain a failed
+    /// handshake.
     ///
-    /// The connector must make sessions that this client may own. Do not use `with_session` (an expired
-    /// session would be asked for again and again), `with_detached` (closing would not delete the nodes) or
+    /// The connector must make sessions that this client may own. Do not use `with_session` (the client would
+    /// never stop asking for an expired session), `with_detached` (closing would not delete the nodes) or
     /// `with_readonly`.
     ///
     /// # Examples
@@ -1101,7 +1098,7 @@ impl ClientBuilder {
 
     /// Connects to `host:port[,host:port…][/namespace]`.
     ///
-    /// This makes one attempt, within the connect timeout: a service that may start before its servers should
+    /// This makes one attempt, within the connect timeout. A service that may start before its servers should
     /// use [`connect_lazy`](Self::connect_lazy).
     ///
     /// # Errors
@@ -1129,20 +1126,20 @@ impl ClientBuilder {
         setup::connect(self.setup, servers).await.map(Client::new)
     }
 
-    /// Returns a client of `host:port[,host:port…][/namespace]`, which connects in the background.
+    /// Returns a client for `host:port[,host:port…][/namespace]`, which connects in the background.
     ///
-    /// Use this for a service that may start before ZooKeeper does, and must not fail because of that. The
-    /// client tries to establish its first session in rounds, each according to the [retry
-    /// policy](Self::retry_policy), with a second between the rounds, for as long as the client lives. Until
-    /// it succeeds, its [state](Client::state) is [`ConnectionState::Connecting`]. Calls wait for the first
-    /// session as they wait for the next one after a loss: no longer than their timeout, and no longer than
-    /// one round of tries. After that they return [`ErrorKind::Connection`](crate::ErrorKind::Connection),
-    /// whose sources say what failed for each server.
+    /// Use this for a service that may start before ZooKeeper does, and must not fail then. For as long as it
+    /// lives, the client tries to establish its first session in rounds, each by the [retry
+    /// policy](Self::retry_policy), with a pause of a second between the rounds. Until it succeeds, its
+    /// [state](Client::state) is [`ConnectionState::Connecting`]. Calls wait for the first session as for any
+    /// later one: no longer than their timeout, and no longer than one round. After that they return
+    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection), whose sources say what failed for each
+    /// server.
     ///
     /// # Errors
-    /// Returns [`ConnectError`]s for a connect string, a namespace or an ACL that cannot be used, and
-    /// [`ConnectError::Setup`] if the client's thread cannot be started; never [`ConnectError::TimedOut`].
-    /// Credentials that the servers refuse close the client, as they do later.
+    /// Returns a [`ConnectError`] if the connect string, the namespace or the ACL cannot be used, and
+    /// [`ConnectError::Setup`] if the client's thread cannot be started; never [`ConnectError::TimedOut`]. If
+    /// the servers refuse the credentials, now or later, the client is closed.
     ///
     /// # Examples
     /// ```
@@ -1162,7 +1159,7 @@ impl ClientBuilder {
     /// assert_eq!(client.state(), ConnectionState::Connecting);
     ///
     /// # server.restart()?;
-    /// // They are now. To wait for that, at most for a minute:
+    /// // Now they are. To wait for the connection, for at most a minute:
     /// let mut states = client.watch_state();
     /// let connected = states.wait_for(|state| *state == ConnectionState::Connected);
     /// tokio::time::timeout(Duration::from_secs(60), connected).await?.ok_or("closed")?;
@@ -1174,7 +1171,7 @@ impl ClientBuilder {
         setup::connect_lazy(self.setup, servers).map(Client::new)
     }
 
-    /// Connects like [`connect`](Self::connect), and blocks the thread until that is done.
+    /// Connects like [`connect`](Self::connect), and blocks the thread meanwhile.
     ///
     /// # Errors
     /// See [`connect`](Self::connect).

@@ -18,7 +18,7 @@
 //!
 //! match mutex.acquire(Duration::from_millis(200)).await.or_busy()? {
 //!     Acquired(guard) => {
-//!         // No other process is here. Pass `guard.fencing_token()` to the database.
+//!         // No other process holds the lock. Pass `guard.fencing_token()` to the database.
 //!         guard.release().await?;
 //!     }
 //!     Busy => println!("too busy, try again later"),
@@ -37,64 +37,63 @@
 //! | any of these, in generic code | [`InterProcessLock`] |
 //! | several of these at once, all or none, without a deadlock | [`InterProcessMultiLock`] |
 //! | at most n holders at a time, each with a separate number below n | [`InterProcessSemaphore`] |
-//! | one leader of many processes, which runs one thing | [`LeaderSelector::lead`] |
+//! | one leader among many processes, which runs one thing | [`LeaderSelector::lead`] |
 //! | the same, with a state to read and to watch | [`LeaderLatch`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
-//! | a job that runs once per day, or other occasion, although many processes wake for it | [`OnceJob`] |
-//! | a path from a customer's text | [`LockPath::segment`] |
-//! | to start before ZooKeeper does, to stop in order | [`Client::connect_lazy`], [`Client::drain`] |
+//! | a job that runs once per day or other occasion, although many processes start it | [`OnceJob`] |
+//! | a path that contains a customer's text | [`LockPath::segment`] |
+//! | a start before ZooKeeper's, an orderly stop | [`Client::connect_lazy`], [`Client::drain`] |
 //! | an ephemeral node that is re-created whenever the session is replaced | [`PersistentNode`] |
 //! | a list of the running processes, and a watch of it | [`GroupMember`] |
 //! | a notification when the client, a leader or a node changes its state | [`StateWatch`] |
 //!
-//! Every lock can be acquired with a [lease](InterProcessMutex::acquire_with_lease): it is released after
-//! that time even if its holder is still running.
+//! Every lock can be acquired with a [lease](InterProcessMutex::acquire_with_lease): the lock is released
+//! after that time, even if its holder is still running.
 //!
-//! A mutex and a fair lock on the same path exclude each other, also from different processes. A read-write
-//! lock needs its own path: where its nodes meet those of a mutex, both sides get
-//! [`ErrorKind::MixedRecipes`].
+//! A mutex and a fair lock on the same path exclude each other, within and across processes. A read-write
+//! lock needs its own path: if a mutex uses the same path, both get [`ErrorKind::MixedRecipes`].
 //!
 //! # What a lock proves
-//! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The client
-//! renews the lease on its locks every sixth of the session timeout (by default), by a committed transaction.
-//! (Reads, pings and `sync` are no proof: a server that is cut off from the others answers them while those
-//! grant the lock elsewhere.) When the last renewal is two thirds of the session timeout old, the guard reports the
-//! loss, before the servers can expire the session. So when the network or servers fail, the holder is
-//! notified before another process is granted the lock.
+//! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The client's
+//! locks are valid for a *session lease*, which it renews every sixth of the session timeout (by default), by
+//! a committed transaction. (Reads, pings and `sync` prove nothing, because a server that is cut off from the
+//! others answers them while those grant the lock to another session.) When the last renewal is two thirds of
+//! the session timeout old, the guard reports the loss, before the servers can expire the session. So when
+//! the network or servers fail, the holder is notified before another process is granted the lock.
 //!
-//! No lock can stop *your* process: after a longer pause (a garbage collector, a hypervisor, `SIGSTOP`, a
-//! laptop's lid) it resumes where it was, and writes. Two things protect the data from that:
+//! No lock can stop *your* process: after a longer pause (by a hypervisor, `SIGSTOP`, a laptop's lid) it
+//! resumes where it was, and writes. Two things protect the data from such writes:
 //!
-//! * **The fencing token.** Store the highest [`FencingToken`] with the data (for a read-write lock also the
-//!   highest [`ReadToken`]), and reject reads and writes with a lower one in the same transaction.
-//!   [`FenceGate`] has the rule and its SQL.
+//! * **The fencing token.** Store the highest [`FencingToken`] with the data, and for a read-write lock also
+//!   the highest [`ReadToken`]. In the transaction that reads or writes, reject a `ReadToken` below the
+//!   highest `FencingToken`, and a `FencingToken` below either. [`FenceGate`] has the rule and its SQL.
 //! * **A transaction** ([`LockGuard::transaction`]) for data in ZooKeeper: the servers check in the same step
-//!   that the lock node still exists. A value that you read earlier may be stale: read it by
+//!   that the lock node still exists. A value that you read earlier may be stale, so read it by
 //!   [`LockGuard::get_data`], and pass its version to [`set_data`](Transaction::set_data) or
 //!   [`check`](Transaction::check).
 //!
 //! For long work, [`LockGuard::while_held`] drops a future when the lock is lost, [`LockGuard::lost`] is a
-//! future for `select!`, and [`LockGuard::state`] shows an interruption before it becomes a loss. None stops
-//! [`spawn_blocking`](tokio::task::spawn_blocking): [move the guard into the
-//! closure](LockGuard::while_held).
+//! future for `select!`, and [`LockGuard::state`] shows an interruption before it becomes a loss. None of
+//! these stops a [`spawn_blocking`](tokio::task::spawn_blocking) closure: [move the guard into
+//! it](LockGuard::while_held).
 //!
-//! All servers of the ensemble need the same `minSessionTimeout` and `maxSessionTimeout`: the client does not
-//! notice a session timeout that shrinks on a reconnect.
+//! All servers of the ensemble must have the same `minSessionTimeout`, `maxSessionTimeout` and `tickTime`,
+//! because the client does not notice a session timeout that shrinks on a reconnect.
 //!
 //! # How it behaves
-//! * **Timeouts cover the whole call.** After `TimedOut` the lock is not granted any more.
-//! * **Cancelling is safe.** Drop a call that acquires a lock at any time, or wrap it in
-//!   [`tokio::time::timeout`] or `select!`: nodes that it created are deleted in the background, even if the
-//!   servers had not answered yet. Other calls say under *Cancel safety* what a drop does.
+//! * **Timeouts cover the whole call.** A call that returns `TimedOut` is not granted the lock later.
+//! * **Cancelling is safe.** You may drop a call that acquires a lock at any time, or wrap it in
+//!   [`tokio::time::timeout`] or `select!`: its nodes are deleted in the background, even if the servers have
+//!   not answered yet. The documentation of other calls says under *Cancel safety* what dropping them does.
 //! * **A lock belongs to its guard**, not to a thread or a task. Any task that has the guard can release it.
-//! * **Thousands of tasks of one process may wait for one lock.** They wait in memory, in order, behind one node at
-//!   the servers, and [hand it over](RecipeBuilder::hand_off) without a request.
+//! * **Thousands of tasks of one process may wait for one lock.** They wait in memory, in order, behind one
+//!   node at the servers, and [hand the lock over](RecipeBuilder::hand_off) without a request.
 //! * **A handler that is dropped drops its guards.** Web frameworks drop the future of a request when its
-//!   caller disconnects, and the lock is released in the middle of the work. If the work must be completed,
-//!   move it to a task together with its guard: [`LockGuard::while_held_owned`].
-//! * **A blocked executor does not cost the lock.** The session runs on a separate thread.
+//!   caller disconnects, which releases the lock in the middle of the work. Move work that must be completed
+//!   to a task, together with its guard: [`LockGuard::while_held_owned`].
+//! * **A blocked executor loses no lock**, because the session runs on a separate thread.
 //! * **When a session expires**, its guards report the loss, and its waiters queue again in the next session,
-//!   in the same order.
+//!   in the same order among themselves.
 //! * **Any executor may poll the futures.** Their timers run on the session's thread.
 //!
 //! # Coming from tokio::sync
@@ -102,7 +101,7 @@
 //! |---|---|
 //! | `Mutex::lock` | [`InterProcessMutex::lock`], which can fail |
 //! | `timeout(duration, mutex.lock())` | [`InterProcessMutex::acquire`] |
-//! | `Mutex::try_lock` | [`InterProcessMutex::try_lock`], asynchronous: it asks the servers |
+//! | `Mutex::try_lock` | [`InterProcessMutex::try_lock`], asynchronous, because it asks the servers |
 //! | `MutexGuard`, `OwnedMutexGuard` | [`LockGuard`], which is always owned: it borrows nothing and can be sent to other tasks |
 //! | dropping the guard | the same, in the background; [`LockGuard::release`] waits for the servers and reports a loss |
 //! | `RwLock::read`, `RwLock::write` | [`InterProcessReadWriteLock::read_lock`] and [`write_lock`](InterProcessReadWriteLock::write_lock) return locks with the methods of the mutex |
@@ -118,18 +117,18 @@
 //! | `watch::Receiver`: `borrow`, `changed`, `wait_for` | [`StateWatch`]: [`get`](StateWatch::get), [`changed`](StateWatch::changed), [`wait_for`](StateWatch::wait_for), which return copies and block nothing |
 //!
 //! These points differ:
-//! * **The lock does not own the data**, which is in a database or another service. That is why each guard
-//!   has a [fencing token](LockGuard::fencing_token), for the owner of the data to compare.
-//! * **A lock can be lost while its guard lives**, when the session ends. Ask [`LockGuard::is_held`], or run
-//!   the work in [`LockGuard::while_held`].
-//! * **Releasing is a request.** Dropping a guard sends it in the background; `release().await` tells whether
-//!   it arrived. At the end of `main`, call [`Client::close`], or the locks stay taken until the session
+//! * **The lock does not own the data**, which is in a database or another service. So each guard has a
+//!   [fencing token](LockGuard::fencing_token), which the owner of the data can compare.
+//! * **A lock can be lost while its guard lives**, for example when the session ends. Ask
+//!   [`LockGuard::is_held`], or run the work in [`LockGuard::while_held`].
+//! * **Releasing is a request.** Dropping a guard sends it in the background; `release().await` returns the
+//!   outcome. Call [`Client::close`] at the end of `main`; otherwise the locks stay held until the session
 //!   expires.
-//! * **Cancelling** a waiting call loses its place in the queue, as in tokio, and leaves a node to be
-//!   deleted: [`Client::flush`] waits for that.
-//! * **Waiters are served in order** in both. Here that holds as long as the session lives: within a process among the
-//!   tasks of a mutex, or of one side of a read-write lock (`try_lock` aside). Processes take turns in the order of their
-//!   nodes, each for the bounds of `hand_off`. [`InterProcessFairLock`] keeps the order of arrival for all.
+//! * **A cancelled call** loses its place in the queue, as in tokio, and its node is deleted in the
+//!   background: [`Client::flush`] waits for this deletion.
+//! * **Waiters of one client are served in order**, as in tokio, except for `try_lock`; a read-write lock has
+//!   a separate order for each side. Clients take turns in the order of their nodes, within the bounds of
+//!   `hand_off`. [`InterProcessFairLock`] keeps the order of arrival across all clients.
 //!
 //! # Coming from Curator
 //! | Curator | here |
@@ -145,7 +144,7 @@
 //! | re-entrant for a thread | by value: [`LockGuard::reenter`] |
 //! | "treat `SUSPENDED` as lost, watch for `LOST`" | [`LockGuard::lost`], [`LockGuard::while_held`] |
 //! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`], which knows the guards of its client |
-//! | `getParticipantNodes()` | [`InterProcessMutex::participants`]; [`queue`](InterProcessMutex::queue) says who they are |
+//! | `getParticipantNodes()` | [`InterProcessMutex::participants`]; [`queue`](InterProcessMutex::queue) describes them |
 //! | `InterProcessSemaphoreV2.acquire(n)`, `returnAll` | [`InterProcessSemaphore::acquire_many`], all or none; [`SemaphorePermit::release`] |
 //! | `SharedCount` of a semaphore | [`InterProcessSemaphore::set_limit`], [`limit`](InterProcessSemaphore::limit) |
 //! | `InterProcessSemaphoreMutex` | [`InterProcessSemaphore`] with a limit of 1 |
@@ -154,8 +153,8 @@
 //! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
 //! | upgrade: waits for itself forever | [`ReadGuard::try_upgrade`], which does not wait for other contenders |
 //! | a read lock while holding the write lock | by value: [`WriteGuard::reenter_as_reader`] |
-//! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline, and with the members in one order |
-//! | `DistributedAtomicLong`, `AtomicValue.succeeded()` | [`DistributedAtomicLong`], with errors |
+//! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline, and one order of its members |
+//! | `DistributedAtomicLong`, `AtomicValue.succeeded()` | [`DistributedAtomicLong`], which returns errors |
 //! | `CachedAtomicLong` | [`DistributedAtomicLong::cached`] |
 //! | `PromotedToLock` | `cached`, or an [`InterProcessMutex`] around the change |
 //! | (none: CURATOR-28) | a lease: [`InterProcessMutex::acquire_with_lease`], [`LockGuard::set_lease`] |
@@ -166,38 +165,37 @@
 //! | `interruptLeadership()`, `CancelLeadershipException` | [`LeaderSelector::interrupt_leadership`], or dropping the future |
 //! | `LeaderLatch.start()`, `await()` | [`LeaderLatch::new`], [`leadership`](LeaderLatch::leadership) |
 //! | `LeaderLatchListener` | [`LeaderLatch::watch_state`], [`Leadership::while_held`] |
-//! | `hasLeadership()`, `getLeader()`, `getParticipants()` | [`LeaderLatch::has_leadership`], [`leader`](LeaderLatch::leader), [`participants`](LeaderLatch::participants), and the same of a selector |
+//! | `hasLeadership()`, `getLeader()`, `getParticipants()` | [`LeaderLatch::has_leadership`], [`leader`](LeaderLatch::leader), [`participants`](LeaderLatch::participants), and the same methods of a selector |
 //! | `getLastPathIsLeader()` | [`Leadership::fencing_token`], [`Leadership::transaction`] |
 //! | `PersistentNode` (ephemeral), `useProtection` | [`PersistentNode`], [`protected`](RecipeBuilder::protected) |
 //! | `GroupMember`, its `PathChildrenCache` | [`GroupMember`], [`GroupMember::watch`] |
 //! | `LockInternals` and its driver | not public |
 //! | barriers, queues, caches, `SharedValue`, `DistributedAtomicInteger`, service discovery | no equivalent |
 //!
-//! Curator's and go-zookeeper's mutexes use the same node names, and all wait in the same queue. The same
-//! holds for read-write locks; Curator's before 5.5 downgrade unsafely (CURATOR-621). Kazoo's locks (Python)
-//! have other names: use [`Dialect::Kazoo`].
+//! Mutexes of Curator and go-zookeeper use the same node names, so all of them share one queue. The same
+//! holds for read-write locks, but Curator before 5.5 downgrades unsafely (CURATOR-621). Locks of kazoo
+//! (Python) use other names: select them with [`Dialect::Kazoo`].
 //!
 //! # Errors
-//! A request that failed is an [`Error`], which has a [`kind`](Error::kind). Calls that only ask the servers
-//! return it: the ones that look at a lock, [`Client::attempt_revoke`], [`InterProcessMutex::break_lock`],
-//! [`InterProcessSemaphore::set_limit`]. Calls that can also end in other ways return an enum with a variant
-//! `Request` for it and a method `kind()`: [`AcquireError`], [`TransactionError`], [`ConversionError`],
-//! [`OnceError`], [`PersistentNodeError`], [`AtomicLongError`], and [`TryLockError`], which wraps it in its
-//! variant `Acquire`. Others ask nothing, or clean up: [`BuildError`], [`ConnectError`], [`ReleaseError`].
-//! Each has `is_retryable()` and `path()`, and its message says what to do where something can be done. A loss
-//! is not an error of a call, but a state of the guard: [`Lost`].
+//! A failed request is reported as an [`Error`], which has a [`kind`](Error::kind). Calls that can fail only
+//! in this way return it directly: the queries of a lock, [`Client::attempt_revoke`],
+//! [`InterProcessMutex::break_lock`], [`InterProcessSemaphore::set_limit`]. Calls that can also fail in other
+//! ways return an enum with a variant `Request` for the [`Error`] and a method `kind()`: [`AcquireError`],
+//! [`TransactionError`], [`ConversionError`], [`OnceError`], [`PersistentNodeError`], [`AtomicLongError`],
+//! and [`TryLockError`], whose variant `Acquire` wraps an `AcquireError`. [`BuildError`], [`ConnectError`]
+//! and [`ReleaseError`] contain no [`Error`]. Each error has `is_retryable()` and `path()`, and its message
+//! says what to do, if anything. A loss is not an error of a call, but a state of the guard: [`Lost`].
 //!
 //! # Logging
-//! Events are emitted with `tracing`, from targets that begin with `zookeeper_recipes`. `ERROR`: the client is
-//! closed, it has no session, or a node is left that blocks a lock. `WARN`: a lock is lost, connecting fails, or
-//! a call without a timeout waits for a lock that its own client holds (with both lines of code). `INFO`: a session
-//! begins or ends. `DEBUG`: requests that failed, and what was done about them; and, from the target
-//! `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] has the names, and those of the
-//! metrics.
+//! Events are emitted with `tracing`, with targets that begin with `zookeeper_recipes`. `ERROR`: the client
+//! is closed or has no session, or a leftover node blocks a lock. `WARN`: a lock is lost, connecting fails,
+//! or a call without a timeout waits for a lock that its own client holds (with both lines of code). `INFO`:
+//! a session begins or ends. `DEBUG`: a request failed (with the client's reaction); also, with the target
+//! `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] lists all names.
 //!
 //! # Pages
-//! - [`from_redisson`]: `RLock` and its relatives, method by method, with what does the same here; what a lock in
-//!   Redis can lose, and what a lock in ZooKeeper costs.
+//! - [`from_redisson`]: each method of `RLock` and its relatives, with its equivalent here; the weak points
+//!   of a lock in Redis, and the costs of a lock in ZooKeeper.
 //! - [`why_no_redlock`]: the rules of RedLock, and how one ensemble replaces each of them.
 //! - [`testing_a_service`]: how a test causes a lost lock, an expired session, an outage and a lost reply,
 //!   and what the test waits for.
@@ -209,9 +207,9 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `metrics` | metrics of locks for a recorder of the `metrics` crate: [`observability`] |
-//! | `serde` | `serde::Serialize` and `serde::Deserialize` of the fencing tokens, as the text that they print |
+//! | `serde` | `serde::Serialize` and `serde::Deserialize` for the fencing tokens, in the form that they print |
 //! | `tls` | `ClientBuilder::tls` and `TlsOptions`: TLS and mutual TLS, by rustls |
-//! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: a user and a password of the servers' JAAS configuration |
+//! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: authentication by a user and a password in the servers' JAAS configuration |
 //! | `sasl-gssapi` | Kerberos, by a connector of `zookeeper-client` with that feature ([`ClientBuilder::connector`]); links the system's libgssapi |
 
 mod blocking;
@@ -286,7 +284,7 @@ pub mod testing_a_service {}
 #[doc = include_str!("../docs/observability.md")]
 pub mod observability {}
 
-/// The README's code is compiled with the documentation's.
+/// Compiles the README's code with the documentation's.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -126,8 +126,8 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
     /// Returns `None` if it is not true for the last state, `Closed`.
     ///
     /// # Cancel safety
-    /// Cancel safe: it only waits. If the future is dropped, if the predicate panics or if `None` is returned,
-    /// [`changed`](Self::changed) returns the same state as without this call.
+    /// Cancel safe: this only waits. If the future is dropped, if the predicate panics or if `None` is
+    /// returned, [`changed`](Self::changed) returns the same state as without this call.
     ///
     /// # Examples
     /// ```

@@ -86,16 +86,16 @@ pub enum LostReason {
     SessionReplaced,
     /// The node of the lock was deleted, by an administrator or another program.
     NodeDeleted,
-    /// The lease of the session ran out: no server has confirmed the session for the session timeout less the
-    /// [margin](crate::LeaseMargin), so they may give the lock to another process. If the session has
-    /// survived, they do not before the last guard of this hold is dropped, or the session timeout has passed
-    /// since the last renewal.
+    /// The session lease expired: no server has confirmed the session for the session timeout less the
+    /// [margin](crate::LeaseMargin), so the servers may soon grant the lock to another process. If the
+    /// session has survived, they do not do so before the last guard of this hold is dropped, or the session
+    /// timeout has passed since the last renewal.
     LeaseExpired,
-    /// The lease ended that the caller had set by
+    /// The lease that the caller had set by
     /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
-    /// [`set_lease`](crate::LockGuard::set_lease): the holder was notified, and then the lock was released,
-    /// so that another process may hold it. Unlike [`LeaseExpired`](Self::LeaseExpired), it says nothing
-    /// about the servers or the session.
+    /// [`set_lease`](crate::LockGuard::set_lease) ended: the holder was notified, and then the lock was
+    /// released, so that another process may hold it. Unlike [`LeaseExpired`](Self::LeaseExpired), it says
+    /// nothing about the servers or the session.
     LeaseOver,
     /// The client was closed.
     Closed,

@@ -18,22 +18,23 @@ use crate::protocol::node_name::Kind;
 /// A mutual exclusion lock in the order of arrival across processes, for many waiters.
 ///
 /// Every contender has a separate node from the beginning, and the lock is granted in the order of the nodes.
-/// Its contenders wait in the same queue as those of [`InterProcessMutex`](crate::InterProcessMutex),
-/// Curator's mutex and go-zookeeper's. Three things differ:
+/// On the same path, it shares its queue with [`InterProcessMutex`](crate::InterProcessMutex) and the mutexes
+/// of Curator and go-zookeeper. Three things differ from these:
 ///
-/// - **Every waiter is in the queue at the servers**, whereas those of a mutex share one node of their
-///   client. So the order is that of arrival, whichever the process, and [`participants`](Self::participants)
-///   returns all waiters. More than [`max_waiters`](RecipeBuilder::max_waiters) of one client
+/// - **Every waiter is in the queue at the servers**, where the waiters of a mutex share one node of their
+///   client. So the order is that of arrival across processes, and [`participants`](Self::participants)
+///   returns all waiters. A client's waiters beyond [`max_waiters`](RecipeBuilder::max_waiters)
 ///   are refused.
 /// - **A place in the queue is a value**: [`enqueue`](Self::enqueue) returns a [`QueuedLock`], which knows
 ///   its [`position`](QueuedLock::position) and can be awaited later.
 /// - **Thousands of waiters in one process** set one watch: a waiter behind a waiter of the same session is
 ///   woken in memory, and only the first one watches the server. The transaction that deletes the holder's
-///   node hands the lock over to the next node of the same session, if that exists. A waiter that arrives
-///   directly behind one of the same session does not list the directory; waiters that need a list share it.
+///   node hands the lock over if the next node exists and is of the same session. A waiter that arrives
+///   directly behind a waiter of the same session does not list the directory, and waiters that need a list
+///   share it.
 ///
 /// A place is kept for as long as its session lives. If the session expires, its waiters queue again at the
-/// back of the queue, in the same order.
+/// back, in the same order.
 ///
 /// # Memory
 /// A waiter costs less than 6 KiB in this process (which a test measures), and a node at the servers.
@@ -85,7 +86,7 @@ lock_constructors! {
 }
 
 impl InterProcessFairLock {
-    /// Takes a place in the queue, to be awaited later. Returns when the node is in the queue.
+    /// Takes a place in the queue, to be awaited later. This returns when the node is in the queue.
     ///
     /// # Errors
     /// See [`lock`](Self::lock).
@@ -136,13 +137,13 @@ lock_methods!(
 );
 
 impl RecipeBuilder<InterProcessFairLock> {
-    /// Sets the maximum number of waiters that this client has; further ones are refused with
-    /// [`AcquireError::TooManyWaiters`]. The holder is not counted; a waiter that has left is, until its node is
-    /// deleted.
+    /// Sets the maximum number of waiters of this client; further ones are refused with
+    /// [`AcquireError::TooManyWaiters`]. The holder does not count; a waiter that has left counts until its
+    /// node is deleted.
     ///
-    /// From 1 to 15,000, by default 5,000. A directory of 17,000 nodes is more than other clients read in one
-    /// reply (the limit in Java is 1 MiB). The 17,000 counts the waiters of all processes: with n of them
-    /// keep `max_waiters` below 17,000 / n (the default suits three).
+    /// The number must be from 1 to 15,000, and is 5,000 by default. Other clients cannot list a directory of
+    /// more than 17,000 nodes in one reply (the limit in Java is 1 MiB). Because the waiters of all processes
+    /// count, n processes need a `max_waiters` below 17,000 / n (the default suits three).
     pub fn max_waiters(mut self, waiters: usize) -> Self {
         self.asked.node_limit = Some(waiters);
         self
@@ -151,10 +152,9 @@ impl RecipeBuilder<InterProcessFairLock> {
 
 /// A place in the queue of an [`InterProcessFairLock`]. Dropping it leaves the queue.
 ///
-/// The place that reaches the front is granted the lock even if it is not polled, and then blocks all other
-/// contenders: drop places that are not used. If its session ends, or its node is deleted, it is queued again
-/// at the back. A lock that was granted and lost before the place was polled is not returned; the place is
-/// queued again.
+/// At the front of the queue, a place is granted the lock even if it is not polled, and then blocks all other
+/// contenders, so drop places that are not used. A place is queued again at the back if its session ends, if
+/// its node is deleted, or if the lock was granted and lost before the place was polled.
 ///
 /// # Examples
 /// ```
@@ -188,8 +188,8 @@ pub struct QueuedLock {
 }
 
 impl QueuedLock {
-    /// Returns the number of contenders before this one, of all processes. With 0 the lock is granted, or
-    /// will be in a moment.
+    /// Returns the number of contenders before this one, of all processes. At 0, the lock is granted, or will
+    /// be in a moment.
     ///
     /// # Errors
     /// - [`AcquireError::NodeDeleted`] while a node that was deleted by another process has not been
@@ -199,7 +199,7 @@ impl QueuedLock {
     /// - See [`InterProcessFairLock::participants`] for the other variants.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     ///
     /// # Examples
     /// ```
@@ -236,16 +236,16 @@ impl QueuedLock {
 
     /// Waits for the lock at most for `timeout`; a duration over a year is no deadline.
     ///
-    /// [`Duration::ZERO`] returns the lock only if it has been granted already. Unlike
-    /// [`InterProcessFairLock::acquire`] it does not wait for the servers then.
+    /// With [`Duration::ZERO`], this returns the lock only if it has already been granted, and unlike
+    /// [`InterProcessFairLock::acquire`] does not wait for the servers.
     ///
     /// # Errors
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the place has already returned a guard or an
     ///   error, or the client is closed.
     /// - [`AcquireError::TimedOut`] if the lock was not free in time. The place is kept, and can be awaited
     ///   again.
-    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an answer of a
-    ///   server. The place is kept. If the retry policy is exhausted, the error is the same, and the place is
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an answer from a
+    ///   server. The place is kept. If the retry policy is exhausted, the error is the same, but the place is
     ///   gone.
     /// - See [`AcquireError`] for the other variants, after which the place is gone.
     ///
@@ -344,8 +344,8 @@ impl QueuedLock {
         }
     }
 
-    /// Takes the outcome for the caller. A grant that was still here when the client was drained is given
-    /// back.
+    /// Takes the outcome for the caller. If the client was drained while a grant was still here, the lock is
+    /// released.
     fn take(&mut self) -> Option<Result<LockGuard, AcquireError>> {
         let drained = || self.path_lock.client().refuses(self.path_lock.path());
         let came = self.came.take()?;

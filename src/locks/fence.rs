@@ -8,17 +8,17 @@ use crate::values::token::{FencingToken, ReadToken, Token};
 
 /// Remembers the highest fencing tokens that a resource has seen, and refuses smaller ones.
 ///
-/// This is the rule of a protected resource, here for a resource in memory:
+/// This is the rule for a protected resource, here for a resource in memory:
 /// - A **writer** (also the holder of a mutex or a fair lock) is compared with the highest token of a writer
 ///   *and* of a reader, and remembered as the highest writer.
 /// - A **reader** is compared with the highest token of a writer only, because readers that hold the lock
 ///   together have tokens in no meaningful order, and remembered as the highest reader.
 ///
 /// So a former writer is refused once a later writer or reader has been seen, and a former reader once a
-/// later writer has. Equal tokens pass: a holder may read and write several times.
+/// later writer has been seen. Equal tokens pass, because a holder may read and write several times.
 ///
 /// **Check the token before a read, too**, if a later write depends on it. Otherwise a former holder that
-/// continues after the present one has read, and before it writes, is let in, and its write is overwritten.
+/// resumes between the present holder's read and write is admitted, and its write is overwritten.
 ///
 /// # Examples
 /// ```
@@ -43,8 +43,8 @@ use crate::values::token::{FencingToken, ReadToken, Token};
 ///
 /// # In SQL
 /// A resource that stores its data makes the same comparison in the store, in the transaction that reads or
-/// writes. The highest tokens are in columns next to the data: 64-bit, `NOT NULL`, with a default of 0, or no
-/// row will ever match. If no lock of the table is a read lock, the columns for readers are not needed.
+/// writes. The highest tokens are in 64-bit columns next to the data, which must be `NOT NULL` and 0 by
+/// default, because otherwise no row ever matches. Without read locks, omit the columns for readers.
 ///
 /// ```sql
 /// CREATE TABLE stock (
@@ -70,9 +70,9 @@ use crate::values::token::{FencingToken, ReadToken, Token};
 /// `(a < ?2 OR (a = ?2 AND b < ?3))` for the `<` in the `CASE` of the reader. The placeholders are SQLite's;
 /// PostgreSQL writes `$2`, and MySQL `?`, once for each use.
 ///
-/// The number of rows *matched* decides. A MySQL client returns rows changed, and so refuses a holder that
-/// shows its token twice, unless it connects with `CLIENT_FOUND_ROWS` (`useAffectedRows=false` in JDBC). A
-/// missing row refuses every holder, whereas an empty gate lets the first one in.
+/// The number of rows *matched* decides. A MySQL client returns the number of rows changed, and so refuses a
+/// holder that shows its token twice, unless it connects with `CLIENT_FOUND_ROWS` (`useAffectedRows=false` in
+/// JDBC). A missing row refuses every holder, whereas an empty gate admits the first one.
 ///
 /// ```
 /// use rusqlite::{Connection, params};
@@ -132,12 +132,12 @@ impl FenceGate {
         Self { highest: Mutex::new(Highest { write: None, read: None }) }
     }
 
-    /// Lets the holder with this token in, and from then on refuses the former holders that it excludes.
+    /// Admits the holder with this token, and from then on refuses the former holders that it excludes.
     ///
-    /// Takes the token of any guard: [`FencingToken`], [`ReadToken`] or [`Token`].
+    /// This takes the token of any guard: [`FencingToken`], [`ReadToken`] or [`Token`].
     ///
     /// # Errors
-    /// [`StaleToken`] if a greater token has been seen: of a writer, or, if `token` is a writer's, also of a
+    /// [`StaleToken`] if a greater token of a writer has been seen, or, if `token` is a writer's, of a
     /// reader.
     ///
     /// # Examples
@@ -182,7 +182,7 @@ impl FenceGate {
     }
 }
 
-/// Tokens of both kinds are in one order. They have two types because not every comparison has a meaning.
+/// Returns the numbers of a token, which order tokens of both kinds. Not every comparison has a meaning.
 fn numbers(token: Token) -> (i64, u64) {
     (token.zxid(), token.counter())
 }
@@ -212,7 +212,7 @@ pub struct StaleToken {
     highest: Token,
 }
 
-/// The numbers alone: the kind is said in words.
+/// Returns only the numbers, because words say the kind.
 fn shown(token: Token) -> FencingToken {
     FencingToken::from_parts(token.zxid(), token.counter())
 }
@@ -231,7 +231,7 @@ impl StaleToken {
         self.token
     }
 
-    /// Returns the token that it was compared with: the highest one of a writer, or else of a reader.
+    /// Returns the greater token that was seen: the highest token of a writer, or else of a reader.
     #[must_use]
     pub fn highest(&self) -> Token {
         self.highest

@@ -18,33 +18,34 @@ use crate::values::shown::Quoted;
 /// A guard that holds a lock until it is dropped or released.
 ///
 /// The lock is held by an ephemeral node at the servers ([`node`](Self::node)). **Dropping the guard releases
-/// the lock** in the background: the deletion of the node is handed to a task that repeats it until the node
-/// is gone or the session has ended. The drop neither blocks nor panics, and needs no runtime.
-/// [`release`](Self::release) does the same and returns the outcome. The guard can be sent to other threads
-/// and tasks and be released there; it cannot be cloned ([`reenter`](Self::reenter) shares it).
-/// [`OrBusy`](crate::OrBusy#wrong-forms) lists forms of a call that drop the guard at once.
+/// the lock** in the background: a task repeats the deletion of the node until the node is gone or the
+/// session has ended. The drop neither blocks nor panics, and needs no runtime. [`release`](Self::release)
+/// does the same and returns the outcome. The guard can be sent to other threads and tasks, and released
+/// there. It cannot be cloned, but [`reenter`](Self::reenter) returns another guard of the same lock.
+/// [`OrBusy`](crate::OrBusy#wrong-forms) lists expressions that drop the guard at once.
 ///
 /// # The mode
 /// `M` is the [`Mode`] in which the lock is held: [`Exclusive`] for a mutex or a fair lock, [`Read`]
-/// ([`ReadGuard`]) or [`Write`] ([`WriteGuard`]) for a read-write lock, and [`Any`] ([`AnyGuard`]) if it is
-/// known only at run time. It decides the type of the [token](Self::fencing_token) and which conversions
-/// there are; [`mode`](crate::locks::mode) shows code for guards of every mode.
+/// ([`ReadGuard`]) or [`Write`] ([`WriteGuard`]) for a read-write lock, and [`Any`] ([`AnyGuard`]) if the
+/// mode is known only at run time. The mode decides the type of the [token](Self::fencing_token) and the
+/// possible conversions; [`mode`](crate::mode) shows code for guards of every mode.
 ///
 /// # What it proves, and what it does not
-/// While a lock is held, the client renews its lease every sixth of the session timeout (by default): by a
-/// transaction that a quorum of the servers has to commit. Once the last renewal is two thirds of the session timeout old
-/// (less with [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)), the guard is [lost](Self::lost). The
-/// servers give the lock to no other process before the session expires, so when the network or the servers
-/// fail, the holder is told first. The remaining third is the holder's, to stop in: the lock node stays until
-/// the last guard is dropped or released, or that time is over. The exceptions are a lock node that another
-/// process deletes, a session that an administrator ends, and a server that replaces a session without a word
-/// (ClickHouse Keeper): the holder is told within a sixth of the session timeout (by default).
+/// While a lock is held, the client renews the *session lease* every sixth of the session timeout (by
+/// default), by a transaction that a quorum of the servers must commit. Once the last renewal is two thirds
+/// of the session timeout old (less with [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)), the guard is
+/// [lost](Self::lost). The servers grant the lock to no other process before the session expires, so when the
+/// network or the servers fail, the holder is notified first. The holder has the remaining third to stop: the
+/// lock node stays until the last guard is dropped or released, or that time has passed. In three cases the
+/// holder may be notified only after the next grant, within a sixth of the session timeout (by default):
+/// another process deletes the lock node, an administrator ends the session, or a server (ClickHouse Keeper)
+/// replaces the session without reporting it.
 ///
-/// A [lease](crate::InterProcessMutex::acquire_with_lease) of its own ends the lock sooner: the guard is lost
-/// when it is over, and the lock is released at once.
+/// A [lease](crate::InterProcessMutex::acquire_with_lease) of the lock can end it sooner: when the lease
+/// ends, the guard is lost, and the lock is released at once.
 ///
-/// No clock in this process helps if the process itself is paused, and goes on writing when it continues. For
-/// that case pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller ones
+/// No clock in this process helps if the process itself is paused and writes when it resumes. For that case,
+/// pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller tokens
 /// ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a [`transaction`](Self::transaction).
 ///
 /// # Examples
@@ -64,7 +65,7 @@ use crate::values::shown::Quoted;
 /// # }
 /// ```
 ///
-/// A test of what happens after a loss, with the server of `zookeeper-test-server`:
+/// A test of a loss, with the server of `zookeeper-test-server`:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -133,7 +134,7 @@ pub type WriteGuard = LockGuard<Write>;
 
 /// A guard of a lock of any kind, for code that does not depend on the kind.
 ///
-/// Every other guard converts into it, and [`InterProcessLock`](crate::InterProcessLock) returns it.
+/// All guards of locks convert into it, and [`InterProcessLock`](crate::InterProcessLock) returns it.
 ///
 /// # Examples
 /// ```
@@ -154,12 +155,12 @@ pub type AnyGuard = LockGuard<Any>;
 
 impl<M: Mode> fmt::Debug for LockGuard<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the state: asking for it reads the clock, and may find the lock lost.
+        // The state is left out, because asking for it reads the clock, and may find the lock lost.
         write!(f, "LockGuard<{:?}>({})", self.mode, Quoted(&self.node()))
     }
 }
 
-/// Implements the conversions into a guard whose mode is known at run time.
+/// Implements the conversions into a guard whose mode is known only at run time.
 macro_rules! into_any {
     ($($guard:ty),+) => {
         $(impl From<$guard> for AnyGuard {
@@ -173,7 +174,7 @@ macro_rules! into_any {
 into_any!(LockGuard, ReadGuard, WriteGuard);
 
 impl AnyGuard {
-    /// A guard in the mode in which it was granted.
+    /// Returns a guard in the mode in which the lock was granted.
     pub(crate) fn of(hold: Hold) -> Self {
         match hold.kind() {
             Kind::Shared => ReadGuard::new(hold).into(),
@@ -197,7 +198,7 @@ impl<M: Mode + Default> LockGuard<M> {
 }
 
 impl<M: Mode> LockGuard<M> {
-    /// The hold, if no other guard shares it.
+    /// Returns the hold if no other guard shares it, otherwise the guard.
     pub(crate) fn into_hold(self) -> Result<Hold, Self> {
         let mode = self.mode;
         Arc::try_unwrap(self.hold).map_err(|hold| Self { hold, mode })
@@ -211,7 +212,7 @@ impl<M: Mode> LockGuard<M> {
         vec![self.hold]
     }
 
-    /// A guard of the same hold in another mode.
+    /// Returns a guard of the same hold in another mode.
     pub(crate) fn share<N: Mode>(&self, mode: N) -> Result<LockGuard<N>, Lost> {
         match self.shares().lost_now() {
             Some(lost) => Err(lost),
@@ -219,9 +220,9 @@ impl<M: Mode> LockGuard<M> {
         }
     }
 
-    /// Returns another guard of the same hold; the lock is released when the last of them is.
+    /// Returns another guard of the same hold; the lock is released with the last of these guards.
     ///
-    /// It costs no request. Re-entrance is by value, for functions that take a guard, and not by thread or
+    /// This sends no request. Re-entrance is by value, for functions that take a guard, and not by thread or
     /// task, because the branches of a `select!` share both.
     ///
     /// # Errors
@@ -277,9 +278,9 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns the fencing token of this grant, by which a resource can refuse former holders.
     ///
-    /// A [`FencingToken`](crate::FencingToken) of a mutex, a fair lock or a write lock, a
-    /// [`ReadToken`](crate::ReadToken) of a read lock, and a [`Token`](crate::Token), which is either, of an
-    /// [`AnyGuard`]. [`FenceGate::admit`](crate::FenceGate::admit) takes each.
+    /// Its type is [`FencingToken`](crate::FencingToken) for a mutex, a fair lock or a write lock,
+    /// [`ReadToken`](crate::ReadToken) for a read lock, and [`Token`](crate::Token), which is either, for an
+    /// [`AnyGuard`]. [`FenceGate::admit`](crate::FenceGate::admit) takes all three.
     ///
     /// # Examples
     /// ```
@@ -303,7 +304,7 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns the path of the lock node, without the client's namespace.
     ///
-    /// A [conversion](crate::WriteGuard::downgrade) changes it.
+    /// A [conversion](crate::WriteGuard::downgrade) changes this path.
     ///
     /// # Examples
     /// ```
@@ -331,9 +332,8 @@ impl<M: Mode> LockGuard<M> {
     }
 }
 
-/// Returns the deadline of a call with this timeout; `None` if it is so far away that there is no need of
-/// one.
+/// Returns the deadline of a call with this timeout; `None` if it is so far away that the call needs none.
 pub(crate) fn after(timeout: Duration) -> Option<std::time::Instant> {
-    // tokio would move a far instant up silently.
+    // tokio silently replaces a far instant by a nearer one.
     if timeout > LONGEST { None } else { std::time::Instant::now().checked_add(timeout) }
 }

@@ -1,4 +1,4 @@
-//! What all guards have in common: the trait, and the methods of each.
+//! The common parts of all guards: the trait, and the methods of each guard.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,11 +15,10 @@ use crate::protocol::hold::LockState;
 /// ([`LockGuard`](crate::LockGuard)), of several ([`MultiLockGuard`](crate::MultiLockGuard)), or of permits
 /// ([`SemaphorePermit`](crate::SemaphorePermit)).
 ///
-/// The guards have methods of the same names, which are the better choice where the type is known: their
-/// futures need no `Box`. Guards of locks of several kinds are also one type, [`AnyGuard`](crate::AnyGuard).
+/// Each guard has its own methods of the same names. Prefer these where the type is known: their futures need
+/// no `Box`. For guards of several kinds of locks there is also one type, [`AnyGuard`](crate::AnyGuard).
 ///
-/// It is implemented for `Box<dyn Guard>`, too. The trait is sealed: only the guards of this crate implement
-/// it.
+/// `Box<dyn Guard>` implements the trait, too. It is sealed: only the guards of this crate implement it.
 ///
 /// # Examples
 /// ```
@@ -68,7 +67,7 @@ use crate::protocol::hold::LockState;
 /// ```
 #[must_use = "dropping the guard releases the lock at once: bind it to `_guard`, not to `_`"]
 pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
-    /// Returns the state: of several locks or permits, the worst one.
+    /// Returns the state; for several locks or permits, the worst state.
     fn state(&self) -> LockState {
         self.shares(Inside(())).state()
     }
@@ -84,7 +83,7 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
         Box::pin(self.shares(Inside(())).state_changed(known))
     }
 
-    /// Returns `true` unless a lock or a permit is lost, by the clock. See
+    /// Reads the clock, and returns `true` unless a lock or a permit is lost. See
     /// [`LockGuard::is_held`](crate::LockGuard::is_held).
     fn is_held(&self) -> bool {
         self.shares(Inside(())).lost_now().is_none()
@@ -147,14 +146,14 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
         self.shares(Inside(())).transaction()
     }
 
-    /// Reads a node, and the version of its data. `None` if there is no such node. See
+    /// Reads a node, and the version of its data; returns `None` if there is no such node. See
     /// [`LockGuard::get_data`](crate::LockGuard::get_data).
     ///
     /// # Errors
     /// See [`LockGuard::get_data`](crate::LockGuard::get_data).
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     fn get_data<'a>(&'a self, path: &'a str) -> Pin<Box<dyn Future<Output = DataRead> + Send + 'a>> {
         Box::pin(self.shares(Inside(())).get_data(path))
     }
@@ -165,8 +164,7 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
     /// See [`LockGuard::release`](crate::LockGuard::release).
     ///
     /// # Cancel safety
-    /// They are released in any case, from the moment of the call. If the future is dropped, the outcome is
-    /// not known.
+    /// The call itself releases the locks or permits. If the future is dropped, only the outcome is lost.
     fn release(self) -> Pin<Box<dyn Future<Output = Result<(), ReleaseError>> + Send>>
     where
         Self: Sized,
@@ -186,12 +184,12 @@ pub(crate) mod sealed {
         #[doc(hidden)]
         fn shares(&self, inside: Inside) -> Shares<'_>;
 
-        /// Releases a guard whose type may not be known.
+        /// Releases a guard whose type may be unknown.
         #[doc(hidden)]
         fn release_boxed(self: Box<Self>, inside: Inside) -> BoxedFuture<Result<(), ReleaseError>>;
     }
 
-    /// An argument that only this crate can make, so that no other calls the method.
+    /// An argument that only this crate can make, so that no other crate calls the method.
     #[expect(unnameable_types, reason = "only this crate needs a name for it")]
     #[derive(Debug)]
     pub struct Inside(pub(crate) ());
@@ -209,16 +207,16 @@ impl<G: Guard + ?Sized> sealed::IsGuard for Box<G> {
 
 impl<G: Guard + ?Sized> Guard for Box<G> {}
 
-/// The methods that all guards have, and the trait, for a type with `shares` and `into_holds`.
+/// Defines the methods of a guard, and implements the trait, for a type with `shares` and `into_holds`.
 ///
-/// The texts are for the documentation: what of it can be lost, all that it holds, and an expression that
-/// makes a guard, for the examples.
+/// The literals are for the documentation: the part that can be lost, all that the guard holds, and for the
+/// examples an expression that makes a guard.
 macro_rules! guard_methods {
     ($guard:ident $(<$mode:ident: $bound:ident>)?, $one:literal, $all:literal, $make:literal) => {
         impl $(<$mode: $bound>)? $guard $(<$mode>)? {
             #[doc = concat!("Returns the state: [`Lost`](crate::LockState::Lost) once ", $one, " is lost.")]
             ///
-            /// The clock is read at each call, so a task that was not scheduled for long cannot hide a loss.
+            /// Each call reads the clock, so a task that was not scheduled for long cannot hide a loss.
             ///
             /// # Examples
             /// ```
@@ -278,7 +276,7 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Returns `true` unless ", $one, " is lost, by the clock.")]
             ///
-            /// Also while it is [`Suspended`](crate::LockState::Suspended). The answer is advisory: the loss
+            /// A [`Suspended`](crate::LockState::Suspended) guard is held. The answer is advisory: the loss
             /// may come a moment later, and only the [token](crate::FencingToken) protects the resource then.
             ///
             /// # Examples
@@ -304,17 +302,17 @@ macro_rules! guard_methods {
 
             /// Sets the end of the lease to `lease` from now, sooner or later than it was.
             ///
-            /// A guard without a lease has one from here on. When the lease is over, the guard is lost, with
+            /// A guard without a lease gets one. When the lease ends, the guard is lost, with
             /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released; see
-            /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease). A lease of zero is over
-            /// at once: this returns that loss. One of more than a year is none.
+            /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease). A lease of zero ends at
+            /// once: the guard is lost, and this returns the loss. More than a year is no limit.
             ///
-            /// It costs no request. All guards that [share](crate::LockGuard::reenter) a hold share the
+            /// This sends no request. All guards that [share](crate::LockGuard::reenter) a hold share the
             /// lease.
             ///
             /// # Errors
-            /// [`Lost`](crate::Lost) if the guard is lost, by the clock: a lease that is over cannot be set
-            /// again.
+            /// [`Lost`](crate::Lost) if the guard is lost, by the clock: a lease that has ended cannot be
+            /// extended.
             ///
             /// # Examples
             /// ```
@@ -340,10 +338,10 @@ macro_rules! guard_methods {
 
             /// Returns how much of the lease is left; `None` if there is no lease.
             ///
-            /// The lease is that of [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
-            /// [`set_lease`](Self::set_lease). If permits with different leases were merged, it is the
-            /// first to end. Zero if it is over, or if the guard is lost in another way, which may be
-            /// before the lease is over, since it ends with its session too.
+            /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
+            /// [`set_lease`](Self::set_lease) has set the lease. If permits with different leases were
+            /// merged, the first lease to end counts. Returns zero if the lease has ended, or the guard is
+            /// lost for another reason.
             ///
             /// # Examples
             /// ```
@@ -369,10 +367,10 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Returns a future that resolves when ", $one, " is lost, with the reason.")]
             ///
-            /// It resolves when the lease of the session has expired, when a lease that was set for this
-            /// guard ([`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease),
-            /// [`set_lease`](Self::set_lease)) is over, when the session has ended or the client is closed,
-            /// or when a node of the guard was deleted by another process, which is noticed within a sixth of
+            /// It resolves when the session lease has expired, when a lease of this guard
+            /// ([`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease),
+            /// [`set_lease`](Self::set_lease)) has ended, when the session has ended or the client is closed,
+            /// or when another process has deleted a node of the guard, which is noticed within a sixth of
             /// the session timeout (by default). The future does not borrow the guard, so another task can
             /// wait for it.
             ///
@@ -404,21 +402,20 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Runs `work` while the guard holds ", $all, ", and returns its output.")]
             ///
-            /// As soon as the guard is lost, `work` is dropped. If it is lost by the time that `work` is
-            /// done, its output is dropped. [`while_held_owned`](Self::while_held_owned) takes the guard, for
-            /// a task of its own.
+            /// As soon as the guard is lost, `work` is dropped. If the guard is lost by the time that `work`
+            /// is done, the output is dropped. [`while_held_owned`](Self::while_held_owned) takes the guard,
+            /// for a separate task.
             ///
             /// # Work that it does not stop
             /// Dropping a future stops what the future does, not what it waits for. A closure of
             /// [`tokio::task::spawn_blocking`], or a task of [`tokio::spawn`], goes on after `while_held` has
-            /// returned [`Lost`](crate::Lost), or was dropped itself, and then without the lock, once the
-            /// guard is dropped. Move the guard into the closure: it is held for as long as the work, and the
-            /// work asks [`is_held`](Self::is_held) between its parts.
+            /// returned [`Lost`](crate::Lost) or was dropped, and once the guard is dropped, without the
+            /// lock. Move the guard into the closure: then the lock is held for as long as the work lasts,
+            /// and the work can ask [`is_held`](Self::is_held) between its parts.
             ///
-            /// The same happens where a framework drops the handler of a request whose caller has
-            /// disconnected, as hyper and axum do: the handler's guards are dropped with it, at whatever
-            /// `await` it was. Run work that has to come to its end in a task, with
-            /// [`while_held_owned`](Self::while_held_owned).
+            /// The same happens where a framework (hyper, axum) drops the handler of a request because the
+            /// caller has disconnected: the handler's guards are dropped with it, at any `await`. Run work
+            /// that must be completed in a task, with [`while_held_owned`](Self::while_held_owned).
             ///
             /// # Errors
             /// [`Lost`](crate::Lost) if the guard is lost. If it was lost before the call, `work` is not
@@ -441,7 +438,7 @@ macro_rules! guard_methods {
             /// # }
             /// ```
             ///
-            /// Work that blocks, which keeps the guard until it ends although its caller may be gone:
+            /// Blocking work, which keeps the guard until its end, even if its caller is gone:
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -469,11 +466,11 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Runs `work` while it holds ", $all, ", and returns its output with the guard.")]
             ///
-            /// Does the same as [`while_held`](Self::while_held), but takes the guard, so the future can be
-            /// given to [`tokio::spawn`]: it is held for as long as the task runs.
+            /// This works like [`while_held`](Self::while_held), but takes the guard, so the future can be
+            /// passed to [`tokio::spawn`]: the lock is held for as long as the task runs.
             ///
             /// # Errors
-            /// [`Lost`](crate::Lost) if the guard is lost. It is dropped then, after `work`.
+            /// [`Lost`](crate::Lost) if the guard is lost, which is then dropped, after `work`.
             ///
             /// # Cancel safety
             /// If the future is dropped, or its task aborted, `work` is dropped, and then the guard, which
@@ -499,7 +496,7 @@ macro_rules! guard_methods {
                 self,
                 work: impl Future<Output = T>,
             ) -> impl Future<Output = Result<(T, Self), crate::Lost>> {
-                // In the order in which they are dropped, polled or not: the work relies on the guard.
+                // This is the order of their drop, polled or not, because the work relies on the guard.
                 let owned = (work, self);
                 async move {
                     let (work, guard) = owned;
@@ -510,7 +507,7 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Returns an empty transaction, committed only while the guard holds ", $all, ".")]
             ///
-            /// It is for writes to ZooKeeper: see [`Transaction`](crate::Transaction).
+            /// This is for writes to ZooKeeper: see [`Transaction`](crate::Transaction).
             ///
             /// # Examples
             /// ```
@@ -529,28 +526,28 @@ macro_rules! guard_methods {
                 self.shares().transaction()
             }
 
-            /// Reads a node, and the version of its data for a [transaction](Self::transaction) that is based
-            /// on them. `None` if there is no such node.
+            /// Reads a node, and the version of its data, for a [transaction](Self::transaction) that depends
+            /// on them; returns `None` if there is no such node.
             ///
-            /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and needs READ by
-            /// its ACL. The answer is not older than the grant: it has every write that was committed before
-            /// the release by the previous holder (of several locks, by each of theirs), through whichever
-            /// server. It may be out of date by the time that it is used, if others write without the lock or
-            /// this one is lost: pass its version to the write.
+            /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and the node's
+            /// ACL must allow READ. The answer is not older than the grant: it includes every write, through
+            /// any server, that was committed before the previous holder's release (for several locks, before
+            /// each of theirs). It may be out of date when you use it, if others write without the lock or
+            /// the lock is lost, so pass its version to the write.
             ///
-            /// It costs two requests, a `sync` and the read, which are sent together, and is repeated by the
-            /// client's [`RetryPolicy`](crate::RetryPolicy) until a loss.
+            /// This costs two requests, a `sync` and the read, sent together and repeated by the client's
+            /// [`RetryPolicy`](crate::RetryPolicy) until a loss.
             ///
             /// # Errors
-            /// - [`TransactionError::Lost`](crate::TransactionError::Lost) after a loss, also if that
-            ///   happened during the read.
-            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node does not let this
-            ///   client read it.
+            /// - [`TransactionError::Lost`](crate::TransactionError::Lost) after a loss, even during the
+            ///   read.
+            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node denies this client
+            ///   READ.
             /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered.
             /// - See [`TransactionError`](crate::TransactionError) for the other variants.
             ///
             /// # Cancel safety
-            /// It only reads.
+            /// Cancel safe: this only reads.
             ///
             /// # Examples
             /// ```
@@ -577,15 +574,15 @@ macro_rules! guard_methods {
                 self.shares().get_data(path.as_ref()).await
             }
 
-            #[doc = concat!("Returns a future that resolves when another requests revocation of ", $one, ".")]
+            #[doc = concat!("Returns a future that resolves when revocation of ", $one, " is requested.")]
             ///
             /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke), and for locks
-            /// from Curator's `Revoker`. One that came before this call is not missed; for a lock, neither is a
-            /// request that came while this client was still waiting for the grant, but a permit has another
-            /// node than its waiter had. Nothing is released by itself: that is the holder's decision.
-            /// Neither a release nor a loss resolves the future, and it does not borrow the guard.
+            /// from Curator's `Revoker`. Requests before this call are not missed; for a lock, neither are
+            /// requests before the grant (a permit has a different node than its waiter had). The holder
+            /// decides whether to release. Neither a release nor a loss resolves the future, which does not
+            /// borrow the guard.
             ///
-            /// While it is polled, each node of the guard is watched, which costs one request for each.
+            /// The polled future watches each node of the guard, which costs one request for each.
             ///
             /// # Cancel safety
             /// If the future is dropped, the watch ends. The next one resolves for the same request.
@@ -612,28 +609,28 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Releases ", $all, ", and waits until a server has confirmed it.")]
             ///
-            /// While other guards [share](crate::LockGuard::reenter) a hold, it only gives up this share,
-            /// without a request.
+            /// While other guards [share](crate::LockGuard::reenter) the hold, this only gives up this
+            /// guard's share, without a request.
             ///
-            /// With no server in reach it waits until the session is over, which takes about 1.4 times the
+            /// If no server can be reached, this waits until the session has ended, about 1.4 times the
             /// session timeout, and returns [`ReleaseError::Lost`](crate::ReleaseError::Lost). To wait less,
-            /// wrap it in [`tokio::time::timeout`]: the release goes on. After a loss it returns at once, and
-            /// nodes are deleted in the background.
+            /// wrap the call in [`tokio::time::timeout`]: the release goes on. After a loss this returns at
+            /// once, and nodes are deleted in the background.
             ///
             /// # Errors
             /// - [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the guard was lost before the call, or
-            ///   if the session ended before a server confirmed the release. In the first case, what was done
-            ///   since the loss may have overlapped with another holder; in the second case it was held until
-            ///   the call. To tell them apart, ask [`is_held`](Self::is_held) right before the release.
+            ///   if the session ended before a server confirmed the release. In the first case, work since
+            ///   the loss may have overlapped with another holder; in the second case, the lock was held
+            ///   until the call. To tell the two apart, ask [`is_held`](Self::is_held) right before the
+            ///   release.
             /// - [`ReleaseError::Refused`](crate::ReleaseError::Refused) if the ACL does not allow this
             ///   client to delete its own node.
             ///
-            /// There is nothing to repeat after either. Once DELETE is granted,
+            /// Neither error calls for a repetition. Once the ACL allows DELETE,
             /// [`Client::flush`](crate::Client::flush) tries a refused deletion again.
             ///
             /// # Cancel safety
-            /// It is released in any case, from the moment of the call. If the future is dropped, the outcome
-            /// is not known.
+            /// The call itself releases. If the future is dropped, only the outcome is lost.
             ///
             /// # Examples
             /// ```

@@ -1,4 +1,4 @@
-//! What all locks have in common: the trait, and the methods of each.
+//! The common parts of all locks: the trait, and the methods of each lock.
 
 use std::fmt;
 use std::panic::Location;
@@ -21,23 +21,21 @@ use crate::session::core::Core;
 use crate::values::contender::Contender;
 use crate::values::path::NodePath;
 
-/// A lock of any kind, for code that does not depend on the kind; Curator's interface of this name.
+/// A lock of any kind, for code that does not depend on the kind. Curator has an interface of this name.
 ///
-/// The locks have methods of the same names, which are the better choice where the type is known: their
-/// futures need no `Box`, and errors name the caller's line, which through this trait is a line of this
-/// library.
+/// Each lock has its own methods of the same names. Prefer these where the type is known: their futures need
+/// no `Box`, and their errors name the caller's line. Errors through this trait name a line of this library.
 ///
-/// References to locks, and locks in a `Box` or an `Arc`, are locks, too. With the trait in scope, `lock()`
-/// of an `Arc<InterProcessMutex>` is the trait's, and returns an [`AnyGuard`]; no lock needs an `Arc`, since
-/// its clones are handles of the same lock.
+/// References to locks, and locks in a `Box` or an `Arc`, implement the trait, too. With the trait in scope,
+/// `lock()` on an `Arc<InterProcessMutex>` is the trait's method, which returns an [`AnyGuard`]. No lock
+/// needs an `Arc`, because its clones are handles of the same lock.
 ///
-/// The trait is sealed: only the locks of this crate, and pointers to them, implement it. An implementation
-/// elsewhere could not make
-/// a guard, and a sealed trait can gain methods in a minor version. To add something to a lock (metrics,
-/// logging), wrap the lock or the call.
+/// The trait is sealed: only the locks of this crate, and pointers to them, implement it. Other
+/// implementations could not make a guard, and a sealed trait can gain methods in a minor version. To add
+/// something to a lock (metrics, logging), wrap the lock or the call.
 ///
 /// # Examples
-/// Chosen at run time, as `dyn`:
+/// A lock that is chosen at run time, as `dyn`:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -49,7 +47,7 @@ use crate::values::path::NodePath;
 ///
 /// async fn nightly(lock: &dyn InterProcessLock) -> Result<(), Box<dyn std::error::Error>> {
 ///     let guard = lock.acquire(Duration::from_secs(10)).await?;
-///     // one process of all runs the job
+///     // Only one process runs the job.
 ///     guard.release().await?;
 ///     Ok(())
 /// }
@@ -84,7 +82,7 @@ use crate::values::path::NodePath;
 /// # }
 /// ```
 ///
-/// Shared, as a value of a type that is not named:
+/// A shared lock, as a value whose type is not named:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -118,8 +116,8 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// Acquires the lock, waiting at most for `timeout`.
     ///
     /// # Errors
-    /// [`AcquireError::TimedOut`] if the lock was not free in time: live contenders were in the way. See
-    /// [`AcquireError`] for the other variants.
+    /// [`AcquireError::TimedOut`] if live contenders were in the way for all that time. See [`AcquireError`]
+    /// for the other variants.
     ///
     /// # Cancel safety
     /// If the future is dropped, the place in the queue is lost, and a node that was created is deleted in
@@ -143,7 +141,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
 
     /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
     ///
-    /// When the lease is over, the guard is lost, and the lock is released. See
+    /// When the lease ends, the guard is lost, and the lock is released. See
     /// [`InterProcessMutex::acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease).
     ///
     /// # Errors
@@ -184,35 +182,35 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
 
     /// Returns the paths of the nodes in the lock's queue, in order.
     ///
-    /// Of a mutex or a fair lock the first one holds the lock, or is about to. For a read lock these are only
-    /// the readers, for a write lock only the writers.
+    /// The first node of a mutex or a fair lock holds the lock, or is about to. A read lock returns only the
+    /// readers, and a write lock only the writers.
     ///
     /// # Errors
     /// See [`Error`].
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     async fn participants(&self) -> Result<Vec<NodePath>, Error> {
         let lock = self.member(Inside(()));
         participants(Arc::clone(lock.path_lock), Some(lock.kind)).await
     }
 
-    /// Returns all contenders, of all processes and in order: who holds the lock, and who waits for it.
+    /// Returns all contenders, of all processes and in order: the holders and the waiters.
     ///
-    /// Unlike [`participants`](Self::participants) it returns readers and writers of a read-write lock
-    /// together. See [`InterProcessMutex::queue`](crate::InterProcessMutex::queue).
+    /// Unlike [`participants`](Self::participants), this returns the readers and the writers of a read-write
+    /// lock together. See [`InterProcessMutex::queue`](crate::InterProcessMutex::queue).
     ///
     /// # Errors
     /// See [`Error`].
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     async fn queue(&self) -> Result<Vec<Contender>, Error> {
         queue(Arc::clone(self.member(Inside(())).path_lock)).await
     }
 
-    /// Returns the contenders that hold the lock: none, one, or of a read-write lock all readers before the
-    /// first writer.
+    /// Returns the contenders that hold the lock: none, one, or all readers before the first writer of a
+    /// read-write lock.
     ///
     /// See [`InterProcessMutex::holders`](crate::InterProcessMutex::holders).
     ///
@@ -220,18 +218,19 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// See [`queue`](Self::queue).
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     async fn holders(&self) -> Result<Vec<Contender>, Error> {
         holders(Arc::clone(self.member(Inside(())).path_lock)).await
     }
 
-    /// Returns `true` if any contender of any process holds the lock, or is about to.
+    /// Returns `true` if the lock has a contender of any process: a holder, a waiter or a
+    /// [kept](crate::RecipeBuilder::sticky) node.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     async fn is_locked(&self) -> Result<bool, Error> {
         Ok(self.queue_len().await? > 0)
     }
@@ -242,13 +241,13 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// See [`queue`](Self::queue).
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     async fn queue_len(&self) -> Result<usize, Error> {
         count(Arc::clone(self.member(Inside(())).path_lock)).await
     }
 
-    /// Deletes the node of a contender, so that it does not hold the lock, or its place in the queue, any
-    /// more. Returns `false` if the node did not exist any more.
+    /// Deletes the node of a contender, which then no longer holds the lock, or its place in the queue.
+    /// Returns `false` if the node no longer existed.
     ///
     /// The holder may still be at work: see
     /// [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
@@ -262,7 +261,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
         break_lock(Arc::clone(self.member(Inside(())).path_lock), contender).await
     }
 
-    /// Returns `true` if the lock is held by a guard that a lock of this type and this client acquired.
+    /// Returns `true` if a guard that this client acquired by this type of lock holds the lock.
     fn is_acquired_in_this_process(&self) -> bool {
         let lock = self.member(Inside(()));
         lock.path_lock.is_held(lock.kind)
@@ -274,7 +273,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     }
 }
 
-/// Implements the trait for a pointer to a lock, by the lock that it points to.
+/// Implements the trait for pointers to locks: each calls the lock that it points to.
 macro_rules! pointers {
     ($($pointer:ty),+) => {
         $(
@@ -305,7 +304,7 @@ pub(crate) mod sealed {
         fn member(&self, inside: Inside) -> OneLock<'_>;
     }
 
-    /// A lock, of whatever type.
+    /// A lock of any type.
     #[expect(unnameable_types, reason = "only this crate needs a name for it")]
     #[derive(Clone, Copy, Debug)]
     pub struct OneLock<'a> {
@@ -345,7 +344,7 @@ pub(crate) fn until(client: &Core, deadline: Instant) -> Budget {
     if asked.is_zero() { at_once(client) } else { Budget::Until { deadline, asked } }
 }
 
-/// How often in a row a grant is asked for again whose lease was over before the caller had it.
+/// The most times in a row that a call asks again because its lease ended on the way to the caller.
 const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock.
@@ -358,9 +357,9 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Ho
     call.ended(&path_lock, result, std::slice::from_ref)
 }
 
-/// Repeats `attempt` until its caller has the grant: one may be lost between the grant and here, while the
-/// caller was paused or not polled, and has seen no guard.
-#[expect(clippy::manual_async_fn, reason = "each of many that wait would have its arguments twice")]
+/// Repeats `attempt` until its caller has a grant that is still held: a grant may be lost on its way here,
+/// while the caller is paused or does not poll.
+#[expect(clippy::manual_async_fn, reason = "each call that waits would store its arguments twice")]
 pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
     mut ask: Ask,
     attempt: impl Fn(Ask) -> F,
@@ -381,7 +380,7 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
                 }
             };
             let Some((path_lock, reason)) = first_lost(holds(&granted)) else { return Ok(granted) };
-            // One that is too short for this caller would come to no end by the deadline alone.
+            // A deadline alone would not end the repetitions if the lease were too short for this caller.
             unseen_leases += u32::from(reason == LostReason::LeaseOver);
             let in_time = match ask.budget {
                 Budget::Forever => true,
@@ -403,7 +402,7 @@ pub(crate) async fn try_lock(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<H
     call.ended(&path_lock, granted, std::slice::from_ref)
 }
 
-/// Returns the error of a call with a lease that is over at once.
+/// Returns an error if the call has a lease of zero.
 pub(crate) fn check_lease(ask: &Ask, path: &str) -> Result<(), AcquireError> {
     match ask.lease {
         Some(Duration::ZERO) => Err(AcquireError::InvalidLease { path: path.to_owned() }),
@@ -411,7 +410,7 @@ pub(crate) fn check_lease(ask: &Ask, path: &str) -> Result<(), AcquireError> {
     }
 }
 
-/// Returns what a try was granted, unless it was lost between the grant and here.
+/// Returns the grant of a try, or an error if the grant was lost on its way here.
 pub(crate) fn had<T>(
     granted: Result<T, TryLockError>,
     holds: impl Fn(&T) -> &[Hold],
@@ -431,7 +430,7 @@ pub(crate) async fn participants(
     look(path_lock, move |path_lock| async move { look::participants(&path_lock, kind).await }).await
 }
 
-/// Runs a look at a lock where its session runs.
+/// Runs a query of a lock where its session runs.
 pub(crate) async fn look<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
     path_lock: Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
@@ -463,34 +462,34 @@ pub(crate) async fn break_lock(path_lock: Arc<PathLock>, contender: &Contender) 
     broken.await.unwrap_or_else(|| Err(ended()))
 }
 
-/// The methods that acquire a lock with a timeout, for a type with `client` and `granted`.
+/// Defines the methods that acquire a lock with a timeout, for a type with `client` and `granted`.
 ///
-/// The texts are for the documentation: what is acquired, and for the examples a name, and an expression that
-/// makes the lock.
+/// The literals are for the documentation: what is acquired, and for the examples a name and an expression
+/// that makes the lock.
 macro_rules! acquire_methods {
     ($lock:ident, $guard:ident, $kind:expr, $what:literal, $name:literal, $make:literal) => {
         impl $lock {
             #[doc = concat!("Acquires ", $what, ", waiting at most for `timeout`.")]
             ///
             /// The timeout covers everything: creating missing directories, retries, reconnects, and waiting
-            /// for other contenders. [`Duration::ZERO`](std::time::Duration::ZERO) does not wait for other
-            /// contenders, as a try, but it does wait for the servers, up to the connect timeout. A duration
-            /// over a year is no deadline.
+            /// for other contenders. With [`Duration::ZERO`](std::time::Duration::ZERO) this works like a
+            /// try: it waits only for the servers, up to the connect timeout. More than a year is no
+            /// deadline.
             ///
             /// # Errors
             /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if live contenders were in the way
-            ///   for all that time. It will not be granted to this call any more; a node that could not be
-            ///   deleted yet is deleted in the background.
-            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an
-            ///   answer of a server.
+            ///   for all that time. The call is not granted the lock later; a node that could not be deleted
+            ///   yet is deleted in the background.
+            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an answer
+            ///   from a server.
             /// - See [`AcquireError`](crate::AcquireError) for the other variants.
             ///
             /// # Cancel safety
-            /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the place in the queue is
-            /// lost, with the members of a multi-lock that were acquired, and nothing else: nodes that were
-            /// created, or may have been, are deleted in the background, which
-            /// [`Client::flush`](crate::Client::flush) waits for. Do not keep the future without polling it:
-            /// what is granted to it is kept from all other contenders until the future is polled or dropped.
+            /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the call loses its place
+            /// in the queue, and the members of a multi-lock that it has acquired, but nothing else. Nodes
+            /// that it created, or may have created, are deleted in the background;
+            /// [`Client::flush`](crate::Client::flush) waits for this. Do not keep the future without polling
+            /// it: a lock that it is granted is withheld from other contenders until it is polled or dropped.
             ///
             /// # Examples
             /// ```
@@ -523,8 +522,8 @@ macro_rules! acquire_methods {
 
             #[doc = concat!("Acquires ", $what, ", waiting at most until `deadline`.")]
             ///
-            /// One that has passed does not wait for other contenders, as a try, but it does wait for the
-            /// servers, up to the connect timeout.
+            /// If `deadline` has passed, this works like a try: it waits only for the servers, up to the
+            /// connect timeout.
             ///
             /// # Errors
             /// See [`acquire`](Self::acquire).
@@ -560,25 +559,25 @@ macro_rules! acquire_methods {
 
             #[doc = concat!("Acquires ", $what, " for no longer than `lease`, waiting at most for `wait`.")]
             ///
-            /// The lease begins with the grant, of a multi-lock with that of its last member. When it is over,
-            /// the guard is lost, with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then
-            /// released, whether the holder is done or not. [`set_lease`](crate::LockGuard::set_lease) moves
-            /// the end, and [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much is left.
+            /// The lease begins with the grant (for a multi-lock, of its last member). When it ends, the
+            /// guard is lost, with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then
+            /// released, even if the holder is not done. [`set_lease`](crate::LockGuard::set_lease) moves the
+            /// end, and [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much time is left.
             /// Guards that [share](crate::LockGuard::reenter) a hold share the lease, and a conversion keeps
             /// it.
             ///
-            /// The clock of this process measures the lease, and goes on while the machine sleeps. A holder
-            /// that has been paused may go on with its work after the end, as with any other loss: the
-            /// resource has to compare the [token](crate::LockGuard::fencing_token).
+            /// The lease is measured by the clock of this process, which on Linux goes on while the machine
+            /// sleeps. A holder that was paused may work on after the end, as after any other loss, so the
+            /// resource must compare the [token](crate::LockGuard::fencing_token).
             ///
-            /// No lease is needed to free a lock after a crash: it goes with the session of its process, with
-            /// a lease or without. A lease bounds how long a process that lives keeps the lock. One of more
-            /// than a year is none. `wait` is the timeout of [`acquire`](Self::acquire).
+            /// No lease is needed to free the lock of a crashed process, because the lock ends with the
+            /// session of that process. A lease limits how long a live process keeps the lock; more than a
+            /// year is no limit. `wait` is the timeout of [`acquire`](Self::acquire).
             ///
             /// # Errors
             /// - [`AcquireError::InvalidLease`](crate::AcquireError::InvalidLease) if `lease` is zero.
-            /// - [`AcquireError::LeaseOver`](crate::AcquireError::LeaseOver) if the lease was over before
-            ///   this future was polled again, and no time is left for another try.
+            /// - [`AcquireError::LeaseOver`](crate::AcquireError::LeaseOver) if the lease ended before this
+            ///   future was polled again, and no time is left for another try.
             /// - See [`acquire`](Self::acquire).
             ///
             /// # Cancel safety
@@ -621,9 +620,9 @@ macro_rules! acquire_methods {
 
             /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile.
             ///
-            /// For threads and scripts. Do not call it, or the others with this prefix, in asynchronous code:
-            /// it blocks the executor's thread (use `spawn_blocking`). Tokio's own panic there; these do not
-            /// notice it.
+            /// Use this in threads and scripts. Do not call methods with this prefix in asynchronous code,
+            /// because they block the executor's thread (use `spawn_blocking`). Unlike tokio's, they do not
+            /// detect this and panic.
             ///
             /// # Errors
             /// See [`acquire`](Self::acquire).
@@ -670,8 +669,8 @@ macro_rules! acquire_methods {
     };
 }
 
-/// These, and those that acquire a lock without a timeout or without waiting, for a type that has
-/// `granted_at_once` too.
+/// Defines the same methods, and methods that acquire a lock without a timeout or without waiting, for a type
+/// that also has `granted_at_once`.
 macro_rules! acquire_and_try_methods {
     ($lock:ident, $guard:ident, $kind:expr, $what:literal, $make:literal) => {
         $crate::locks::lock::acquire_methods!($lock, $guard, $kind, $what, "lock", $make);
@@ -679,9 +678,9 @@ macro_rules! acquire_and_try_methods {
         impl $lock {
             #[doc = concat!("Acquires ", $what, ", waiting for as long as other contenders are in the way.")]
             ///
-            /// If a guard of the same task holds a lock that it waits for, this waits forever. When it has
-            /// waited for a hold of this client for a second, a `WARN` in the log names the lines of both
-            /// calls, once for each lock of a client.
+            /// If this must wait for a guard of the same task, it waits forever. When the call has waited for
+            /// a hold of this client for a second, a `WARN` in the log names the lines of both calls, once
+            /// for each lock of a client.
             ///
             /// # Errors
             /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answers for as
@@ -717,15 +716,15 @@ macro_rules! acquire_and_try_methods {
 
             #[doc = concat!("Acquires ", $what, " without waiting for other contenders.")]
             ///
-            /// If contended, creates no node: reads the queue (of several locks, all queues by one request),
-            /// and confirms it after a `sync`, because a member of the ensemble may lag behind. Nodes of this
-            /// client that are still being deleted are waited for.
+            /// If the lock is contended, this creates no node: it reads the queue (for several locks, all
+            /// queues by one request), and reads again after a `sync`, because a member of the ensemble may
+            /// lag behind. It waits for nodes of this client that are still being deleted.
             ///
-            /// While another task of this client has a mutex or the write lock, a try of that lock returns
-            /// `WouldBlock` without a request; a reader that finds no node to share reads the queue, and so
-            /// does a multi-lock of several members, whose error names the member that is held. A fair lock
-            /// with `max_waiters` nodes of this client returns
-            /// [`TooManyWaiters`](crate::AcquireError::TooManyWaiters), also if the lock is free.
+            /// While another task of this client has a mutex or the write lock, trying that lock returns
+            /// `WouldBlock` without a request. A reader that finds no node to share reads the queue; so does
+            /// a multi-lock of several members, whose error names the held member. A fair lock with
+            /// `max_waiters` nodes of this client returns
+            /// [`TooManyWaiters`](crate::AcquireError::TooManyWaiters), even if the lock is free.
             ///
             /// # Errors
             /// - [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) if a live contender is in the
@@ -768,7 +767,7 @@ macro_rules! acquire_and_try_methods {
 
             /// Acquires like [`lock`](Self::lock), and blocks the thread meanwhile.
             ///
-            /// If a guard of the same thread holds a lock that it waits for, this waits forever.
+            /// If this must wait for a guard of the same thread, it waits forever.
             ///
             /// # Errors
             /// See [`lock`](Self::lock).
@@ -790,9 +789,9 @@ macro_rules! acquire_and_try_methods {
     };
 }
 
-/// The methods of a lock, and the trait, for a type with a `path_lock`.
+/// Defines the methods of a lock, and implements the trait, for a type with a `path_lock`.
 ///
-/// `$make` is for the examples: an expression that makes the lock.
+/// `$make` is an expression that makes the lock, for the examples.
 macro_rules! lock_methods {
     ($lock:ident, $guard:ident, $kind:expr, $make:literal) => {
         $crate::locks::lock::acquire_and_try_methods!($lock, $guard, $kind, "the lock", $make);
@@ -806,7 +805,8 @@ macro_rules! lock_methods {
                 self,
                 ask: $crate::engine::lock::path_lock::Ask,
             ) -> Result<$guard, crate::AcquireError> {
-                // Called inside: a future that is awaited by another is in it twice, and many may be waiting.
+                // Called in here: a future passed in and awaited would be stored twice, and many calls may
+                // wait.
                 $crate::locks::lock::acquire(self.path_lock, ask).await.map($guard::new)
             }
 
@@ -819,19 +819,19 @@ macro_rules! lock_methods {
 
             /// Returns the paths of the nodes in the lock's queue, of all processes and in order.
             ///
-            /// Of a mutex or a fair lock the first one holds the lock, or is about to. For a read lock these
-            /// are only the readers, for a write lock only the writers, as in Curator:
+            /// The first node of a mutex or a fair lock holds the lock, or is about to. A read lock returns
+            /// only the readers, and a write lock only the writers, as in Curator;
             /// [`InterProcessReadWriteLock::participants`](crate::InterProcessReadWriteLock::participants)
-            /// returns both. The queue may have changed by the time that this returns.
+            /// returns both. The queue may change before this returns.
             ///
-            /// It waits up to 1 s for a contender of another recipe to leave, and only then returns
-            /// [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
+            /// If a contender of another recipe is in the queue, this waits up to 1 s for it to leave before
+            /// it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
             ///
             /// # Errors
             /// See [`Error`](crate::Error).
             ///
             /// # Cancel safety
-            /// It only reads.
+            /// Cancel safe: this only reads.
             ///
             /// # Examples
             /// ```
@@ -852,8 +852,8 @@ macro_rules! lock_methods {
                 $crate::locks::lock::participants(std::sync::Arc::clone(&self.path_lock), Some($kind)).await
             }
 
-            /// Returns `true` if the lock is held, by the clock, by a guard that a lock of this type and this
-            /// client acquired.
+            /// Reads the clock, and returns `true` if a guard that this client acquired by this type of lock
+            /// holds the lock.
             ///
             /// # Examples
             /// ```
@@ -897,32 +897,31 @@ macro_rules! lock_methods {
     };
 }
 
-/// The methods of a lock, for a type with a `path_lock`, that show who holds it and who waits.
+/// Defines the methods that show who holds a lock and who waits for it, for a type with a `path_lock`.
 ///
-/// The texts are for the examples: expressions that make the lock and hold it.
+/// The literals are for the examples: expressions that make the lock and acquire it.
 macro_rules! queue_methods {
     ($lock:ident, $make:literal, $hold:literal) => {
         impl $lock {
-            /// Returns all contenders, of all processes and in order: who holds the lock, and who waits for
-            /// it.
+            /// Returns all contenders, of all processes and in order: the holders and the waiters.
             ///
-            /// Each says who it is ([`Contender`](crate::Contender)). Of a read-write lock readers and
-            /// writers are in one queue, which both of its sides return. It lists the lock's directory and
-            /// reads each node, at most 32 at a time; one that is gone by then is left out. The queue may
-            /// have changed by the time that this returns.
+            /// Each [`Contender`](crate::Contender) says who it is. A read-write lock has one queue of
+            /// readers and writers, which both sides return. This lists the lock's directory and reads each
+            /// node, at most 32 at a time, and leaves out nodes that are gone by then. The queue may change
+            /// before this returns.
             ///
-            /// It waits up to 1 s for a contender of another recipe to leave, and only then returns
-            /// [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
+            /// If a contender of another recipe is in the queue, this waits up to 1 s for it to leave before
+            /// it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
             ///
-            /// A node whose ACL denies this client READ has no [`identity`](crate::Contender::identity) to
-            /// show. Servers from ZooKeeper 3.9.3 refuse its Stat, too:
-            /// [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) names the node then.
+            /// A node whose ACL denies this client READ shows no [`identity`](crate::Contender::identity).
+            /// Servers from ZooKeeper 3.9.3 on also refuse its Stat; then
+            /// [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) is returned, and names the node.
             ///
             /// # Errors
             /// See [`Error`](crate::Error).
             ///
             /// # Cancel safety
-            /// It only reads.
+            /// Cancel safe: this only reads.
             ///
             /// # Examples
             /// ```
@@ -946,18 +945,18 @@ macro_rules! queue_methods {
                 $crate::locks::lock::queue(std::sync::Arc::clone(&self.path_lock)).await
             }
 
-            /// Returns the contenders that hold the lock: none, one, or of a read-write lock all readers
-            /// before the first writer.
+            /// Returns the contenders that hold the lock: none, one, or all readers before the first writer
+            /// of a read-write lock.
             ///
-            /// They are those that are first in the queue. The first may be about to be granted the lock, and
-            /// a node that a client [keeps](crate::RecipeBuilder::sticky) is first while none of
-            /// its tasks holds the lock. Only these nodes are read; otherwise it is [`queue`](Self::queue).
+            /// They are the first contenders in the queue. The first may only be about to hold the lock, or
+            /// be a node that a client [keeps](crate::RecipeBuilder::sticky) while none of its tasks holds
+            /// the lock. This reads only these nodes; otherwise it works like [`queue`](Self::queue).
             ///
             /// # Errors
             /// See [`queue`](Self::queue).
             ///
             /// # Cancel safety
-            /// It only reads.
+            /// Cancel safe: this only reads.
             ///
             /// # Examples
             /// ```
@@ -977,17 +976,17 @@ macro_rules! queue_methods {
                 $crate::locks::lock::holders(std::sync::Arc::clone(&self.path_lock)).await
             }
 
-            /// Returns `true` if any contender of any process holds the lock, or is about to.
+            /// Returns `true` if the lock has a contender of any process: a holder, a waiter or a
+            /// [kept](crate::RecipeBuilder::sticky) node.
             ///
-            /// It is one list. The answer may be out of date when it arrives, so it is for display, not for a
-            /// decision to acquire the lock:
-            /// [`InterProcessMutex::try_lock`](crate::InterProcessMutex::try_lock) is.
+            /// This costs one list. The answer may be out of date when it arrives: use it for display, and
+            /// [`try_lock`](crate::InterProcessMutex::try_lock) to acquire the lock if it is free.
             ///
             /// # Errors
             /// See [`queue`](Self::queue).
             ///
             /// # Cancel safety
-            /// It only reads.
+            /// Cancel safe: this only reads.
             pub async fn is_locked(&self) -> Result<bool, crate::Error> {
                 $crate::locks::lock::count(std::sync::Arc::clone(&self.path_lock))
                     .await
@@ -996,43 +995,43 @@ macro_rules! queue_methods {
 
             /// Returns how many contenders of all processes hold the lock or wait for it.
             ///
-            /// It is one list. The tasks of a client share one node, and count as one
-            /// ([`hand_off`](crate::RecipeBuilder::hand_off)); those of a fair lock count each.
+            /// This costs one list. The tasks of a client share one node, and count as one
+            /// ([`hand_off`](crate::RecipeBuilder::hand_off)); each waiter of a fair lock counts.
             ///
             /// # Errors
             /// See [`queue`](Self::queue).
             ///
             /// # Cancel safety
-            /// It only reads.
+            /// Cancel safe: this only reads.
             pub async fn queue_len(&self) -> Result<usize, crate::Error> {
                 $crate::locks::lock::count(std::sync::Arc::clone(&self.path_lock)).await
             }
 
-            /// Deletes the node of a contender of any process, so that it does not hold the lock, or its
-            /// place in the queue, any more. Returns `false` if the node did not exist any more.
+            /// Deletes the node of a contender of any process, which then no longer holds the lock, or its
+            /// place in the queue. Returns `false` if the node no longer existed.
             ///
-            /// It is for an operator who knows that the holder hangs. **The holder may still be at work**:
-            /// the next in line is granted the lock at once, and a holder of this crate is told by its
-            /// heartbeat, within a sixth of its session timeout (5 s by default), that its lock is lost, with
+            /// This is for an operator who knows that the holder hangs. **The holder may still be at work**:
+            /// the next in line is granted the lock at once, but a holder of this crate is notified by its
+            /// heartbeat, within a sixth of its session timeout (5 s by default), with
             /// [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until then only the [fencing
-            /// token](crate::LockGuard::fencing_token) keeps it from writing; a
+            /// token](crate::LockGuard::fencing_token) keeps the holder from writing; a
             /// [transaction](crate::LockGuard::transaction) under its guard fails from now on. To ask the
             /// holder to release the lock, use [`Client::attempt_revoke`](crate::Client::attempt_revoke).
             ///
-            /// A waiter that is broken is not let in. It notices when it would be its turn, or with any other
-            /// look at the queue, and queues again at the end, as its client's retry policy says, or ends
-            /// with [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
+            /// A waiter whose node is deleted is not granted the lock. At its turn, or when it next reads the
+            /// queue, it queues again at the end if its client's retry policy allows; otherwise it returns
+            /// [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
             ///
-            /// The node is deleted only if it is the one that was returned: of the same session, created by
+            /// The node is deleted only if it is still the returned node, of the same session and created by
             /// the same transaction.
             ///
             /// # Errors
             /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the queue of
             ///   another lock. Nothing is sent.
-            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the directory in which the
-            ///   node is denies this client DELETE.
+            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node's directory denies
+            ///   this client DELETE.
             /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or the node
-            ///   was written to again and again: it may be deleted or not.
+            ///   was changed before each deletion: it may or may not be deleted.
             /// - See [`Error`](crate::Error) for the other kinds.
             ///
             /// # Cancel safety

@@ -13,28 +13,28 @@ use crate::protocol::room::HandOff;
 
 /// A mutual exclusion lock across processes.
 ///
-/// The mutex excludes all contenders that use the same path in the same ensemble. It is Curator's class of
-/// that name, with Curator's node names: each client that wants the lock creates one ephemeral sequential
-/// node below the path, the lowest number holds the lock, and a client that waits watches the one node before
-/// its own. Acquiring a free lock takes 2 requests, a create and a list, or 1 after three free grants in a
-/// row. Its release takes 1 and wakes one waiter. Java processes (Curator) contend on the same path; Python
-/// processes (kazoo) do with that [dialect](RecipeBuilder::dialect). Go processes (go-zookeeper)
-/// use the same node names, but no test runs them.
+/// All contenders for the same path in the same ensemble exclude one another. The mutex works like Curator's
+/// class of this name, with the same node names: each client that wants the lock creates one ephemeral
+/// sequential node below the path, the node with the lowest number holds the lock, and a waiting client
+/// watches only the node before its own. Acquiring a free lock takes 2 requests, a create and a list, or 1
+/// after three free grants in a row. Releasing it takes 1, and wakes one waiter. Java processes (Curator) can
+/// contend on the same path, and so can Python processes (kazoo), with their
+/// [dialect](RecipeBuilder::dialect). Go processes (go-zookeeper) use the same node names, but no test runs
+/// them.
 ///
-/// The value is a handle: it is cheap to clone, and does no I/O until it is used. All handles of one client
-/// for one path share one node in the queue at the servers, whatever the number of tasks that wait: the tasks wait in
-/// memory, are served in order, and hand the lock over to each other, up to the bounds of
-/// [`hand_off`](RecipeBuilder::hand_off). [`InterProcessFairLock`](crate::InterProcessFairLock) has a node
+/// The value is a handle: it is cheap to clone, and does no I/O until it is used. However many tasks wait,
+/// all handles of one client for one path share one node at the servers: the tasks wait in memory, are served
+/// in order, and hand the lock over to each other, within the bounds of
+/// [`hand_off`](RecipeBuilder::hand_off). An [`InterProcessFairLock`](crate::InterProcessFairLock) has a node
 /// for each waiter, and keeps the order across processes.
 ///
 /// Leader election works in the same way: a [`LeaderSelector`](crate::LeaderSelector) is a participant that
 /// works while it holds such a lock.
 ///
 /// # Not re-entrant
-/// A task that holds the lock and acquires it again waits for itself. With a timeout, the error names the
-/// line that acquired the lock, and for how long it has been held. A lock does not belong to a thread or a
-/// task: it belongs to its guard, which can be released anywhere. [`LockGuard::reenter`] returns another
-/// guard of the same hold.
+/// A task that holds the lock and acquires it again waits for itself. With a timeout, the error says which
+/// line acquired the lock, and for how long it has been held. A lock belongs to its guard, not to a thread or
+/// a task, and any task can release it. [`LockGuard::reenter`] returns another guard of the same hold.
 ///
 /// # Examples
 /// ```
@@ -58,9 +58,9 @@ use crate::protocol::room::HandOff;
 /// # }
 /// ```
 ///
-/// A lock for each key: handles are cheap, so make one for each request. A client caches state for each path
-/// (options, a [kept](RecipeBuilder::sticky) node, whether the next grant needs a list), and drops
-/// it with the last handle or guard. If you use a path repeatedly, keep its handle.
+/// A lock for each key: handles are cheap, so a request can make its own. A client caches state for each path
+/// (options, a [kept](RecipeBuilder::sticky) node, whether the next grant needs a list), and drops it with
+/// the last handle or guard: keep a handle for a path that you use repeatedly.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -117,20 +117,20 @@ lock_methods!(
 );
 
 impl RecipeBuilder<InterProcessMutex> {
-    /// Sets the maximum number of tasks of this client that have the lock in a row, and the maximum time,
-    /// before another process has its turn; by default 1,000 tasks and 5 ms.
+    /// Sets how many tasks of this client may hold the lock in a row, and for how long, before it is another
+    /// process's turn; by default 1,000 tasks and 5 ms.
     ///
-    /// The tasks of a client share one node in the queue. A task that waits for it costs less than 2 KiB of memory and
+    /// The tasks of a client share one node in the queue. A waiting task costs less than 2 KiB of memory and
     /// no request. A release passes the node to the task that has waited longest, without a request; each
     /// holder has a separate [fencing token](crate::LockGuard::fencing_token). When a bound is reached, the
-    /// node is deleted, and the next task queues with a new node behind all others: so another process waits
-    /// for this one at most `time` plus the longest hold of one task. With a bound of 1 task nothing is
-    /// handed over, and each holder has a separate node. Both bounds are at least 1 (a nanosecond).
+    /// node is deleted, and the next task queues with a new node behind all others, so another process waits
+    /// at most `time` plus the longest hold of one task. If `max` is 1, no task hands the lock over, and each
+    /// holder has a separate node. Both bounds must be greater than zero.
     ///
-    /// Nothing is handed over after a loss, after a requested [revocation](crate::LockGuard::revoked) that was
-    /// noticed, while the guard is [`Suspended`](crate::LockState::Suspended), or after a
-    /// [transaction](crate::LockGuard::transaction) of unknown outcome: then the node is deleted. A fair lock
-    /// or a multi-lock of this client at the same path has separate nodes.
+    /// A release deletes the node instead of handing it over after a loss, after a noticed [request to
+    /// revoke](crate::LockGuard::revoked), while the guard is [`Suspended`](crate::LockState::Suspended), and
+    /// after a [transaction](crate::LockGuard::transaction) whose outcome is unknown. Fair locks and
+    /// multi-locks of this client at the same path have separate nodes.
     ///
     /// # Examples
     /// ```
@@ -166,27 +166,27 @@ impl RecipeBuilder<InterProcessMutex> {
         self
     }
 
-    /// Keeps the node when the lock is released, while no other process wants the lock and for at most `idle`
-    /// after the last use; by default it is deleted.
+    /// Keeps the node after a release, while no other process wants the lock, for at most `idle` after the
+    /// last use. By default a release deletes the node.
     ///
     /// Re-acquiring a kept lock needs no request and no thread switch, and still yields a new [fencing
-    /// token](crate::LockGuard::fencing_token). Use this for a lock that one process uses repeatedly, and
-    /// others seldom. While the node is kept, no guard holds it, and
+    /// token](crate::LockGuard::fencing_token). Use this for a lock that one process acquires repeatedly, and
+    /// other processes seldom. No guard holds a kept node, so
     /// [`is_acquired_in_this_process`](InterProcessMutex::is_acquired_in_this_process) returns `false`.
     ///
-    /// The client watches the lock's directory. When a contender of another process, or of another lock of
-    /// this client at the same path, appears, the client gives the node up: immediately if it is kept, with
-    /// the release if it is held. So another process has the lock about three round trips after the current
-    /// hold. A [`try_lock`](InterProcessMutex::try_lock) of another process that finds only such a node ahead
-    /// creates its own, and waits up to 100 ms for the lock before it returns
-    /// [`WouldBlock`](crate::TryLockError::WouldBlock); a `try_lock` of another library that only reads the
-    /// queue does not make the owner give the node up. The node is also given up when the connection is
-    /// interrupted, and is not kept while the session cannot set another watch.
+    /// The client watches the lock's directory. When a contender appears, from another process or another
+    /// lock of this client at the same path, the client deletes the node: immediately if the node is kept,
+    /// otherwise with the release. So another process is granted the lock about three round trips after the
+    /// current hold. If a [`try_lock`](InterProcessMutex::try_lock) of another process finds only such a node
+    /// ahead, it creates its own, and waits up to 100 ms for the lock before it returns
+    /// [`WouldBlock`](crate::TryLockError::WouldBlock). A `try_lock` of another library that only reads the
+    /// queue does not cause the deletion. The node is also deleted when the connection is interrupted, and is
+    /// not kept while the session cannot set another watch.
     ///
-    /// While no other process wants the lock, the tasks of the client hand it over in memory without the bounds of
-    /// [`hand_off`](Self::hand_off). This costs one watch, and one list the first time that the node is kept.
-    /// `idle` is longer than zero. [`Client::flush`](crate::Client::flush) does not wait for a kept node;
-    /// [`Client::close`](crate::Client::close) deletes it.
+    /// While no other process wants the lock, the tasks of the client hand it over in memory without the
+    /// bounds of [`hand_off`](Self::hand_off). Keeping the node costs one watch, and one list the first time.
+    /// `idle` must be longer than zero. [`Client::flush`](crate::Client::flush) does not wait for a kept
+    /// node; [`Client::close`](crate::Client::close) deletes it.
     ///
     /// # Examples
     /// ```

@@ -16,36 +16,35 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::room::HandOff;
 use crate::values::path::NodePath;
 
-/// A lock across processes that readers share and a writer has alone, in the order of their nodes: neither side
-/// starves.
+/// A lock across processes that readers share or one writer has alone, in the order of their nodes, so
+/// neither side starves.
 ///
-/// It is Curator's class of that name, in Curator's znode dialect, and Java (Curator) processes contend on
-/// the same path. A reader waits for the last writer before it, and watches that node only; a writer waits
-/// for all contenders before it. A reader with only readers before it watches nothing. A free lock of either
-/// kind costs 2 requests. The writers of one client share a node, and so do its readers
-/// that wait together, or come within a moment after the grant
-/// ([`hand_off`](RecipeBuilder::hand_off)): a task may come in before an earlier one of another
-/// process, or of the other side.
+/// The lock works like Curator's class of this name, with the same node names, and Java (Curator) processes
+/// can contend on the same path. A reader waits for the last writer before it, and watches only that node; a
+/// writer waits for all contenders before it. A reader with only readers before it watches nothing. A free
+/// lock of either kind costs 2 requests. The writers of one client share a node, and so do its readers that
+/// wait together or arrive shortly after the grant ([`hand_off`](RecipeBuilder::hand_off)). So a task may be
+/// granted the lock before an earlier task of another process or of the other side.
 ///
 /// Both sides are locks like any other: [`read_lock`](Self::read_lock) and [`write_lock`](Self::write_lock),
-/// each an [`InterProcessLock`](crate::InterProcessLock). A writer can
-/// [become a reader](WriteGuard::downgrade) with no other writer in between, and a reader that is alone can
-/// [become the writer](ReadGuard::try_upgrade).
+/// each an [`InterProcessLock`](crate::InterProcessLock). A writer can [become a
+/// reader](WriteGuard::downgrade) with no other writer in between, and the only reader can [become the
+/// writer](ReadGuard::try_upgrade).
 ///
-/// A read-write lock needs a path of its own: where its nodes meet those of a mutex, both recipes refuse with
-/// [`ErrorKind::MixedRecipes`](crate::ErrorKind::MixedRecipes) (Curator lets both in).
+/// A read-write lock needs its own path: if a mutex uses the same path, both fail with
+/// [`ErrorKind::MixedRecipes`](crate::ErrorKind::MixedRecipes). (Curator would grant both.)
 ///
 /// # Not re-entrant
 /// A task that holds the read lock and acquires the write lock of the same path waits for itself, until its
-/// timeout; the error names the line that acquired the lock. What a guard does by itself waits for no other
+/// timeout; the error names the line that acquired the lock. The methods of a guard wait for no other
 /// contender: [`try_upgrade`](ReadGuard::try_upgrade) succeeds or fails at the servers,
 /// [`WriteGuard::reenter_as_reader`] shares the hold, and a conversion that would have to wait for another
 /// guard of the same hold returns [`ConversionError::WouldDeadlock`].
 ///
 /// # Curator before 5.5
-/// Older Curators downgrade in two steps, and let a queued writer in between (CURATOR-621), one of this crate
-/// included, because their downgraded reader cannot be told from one that waits. This crate's
-/// [`downgrade`](WriteGuard::downgrade) is safe with all of them.
+/// Old versions downgrade in two steps, between which a queued writer may be granted the lock (CURATOR-621).
+/// Writers of this crate are no exception, because the downgraded reader looks like a waiting one. This
+/// crate's [`downgrade`](WriteGuard::downgrade) is safe with all versions.
 ///
 /// # Examples
 /// ```
@@ -148,7 +147,7 @@ impl InterProcessReadWriteLock {
     /// See [`InterProcessReadLock::participants`].
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     ///
     /// # Examples
     /// ```
@@ -181,15 +180,16 @@ queue_methods!(
 );
 
 impl RecipeBuilder<InterProcessReadWriteLock> {
-    /// Sets how many writers of this client have the lock by one node, how many readers share one that did not wait for it
-    /// together, and for how long, before another process has its turn; by default 1,000 tasks and 5 ms.
+    /// Sets how many writers of this client may hold the lock by one node in a row, or how many readers that
+    /// did not wait together may share one, and for how long, before another process's turn; by default 1,000
+    /// tasks and 5 ms.
     ///
-    /// The writers of a client wait in memory, in order, and a release passes their node to the one that has waited
-    /// longest, as in [a mutex](crate::RecipeBuilder::hand_off). The readers that wait together have one node
-    /// together, which others of this client share that come within `time` after its grant; it is deleted with the last
-    /// of them. A task that waits costs no request. So another process waits for this one at most `time` and the longest
-    /// hold of one task more. With a bound of 1 task, no writer hands the lock over, and no reader shares a lock that is
-    /// held already. Both are at least 1 (a nanosecond).
+    /// The writers of a client wait in memory, in order, and a release passes their node to the writer that
+    /// has waited longest, as in [a mutex](crate::RecipeBuilder::hand_off). Readers that wait together have
+    /// one node. Readers of this client that arrive within `time` after its grant join them, and the node is
+    /// deleted with the last of these readers. A waiting task costs no request. So another process waits for
+    /// this one at most `time` plus the longest hold of one task. If `max` is 1, no writer hands the lock
+    /// over, and no reader joins others that already hold the lock. Both bounds must be greater than zero.
     ///
     /// [`try_upgrade`](ReadGuard::try_upgrade) is refused while other guards share the node.
     ///
@@ -215,23 +215,23 @@ impl RecipeBuilder<InterProcessReadWriteLock> {
         self
     }
 
-    /// Has the readers of this client share one read node for as long as no writer queues, and keeps it for at most
-    /// `idle` after the last use; by default they share it for the time of [`hand_off`](Self::hand_off), and it is
-    /// deleted with the last of them.
+    /// Lets the readers of this client share one read node for as long as no writer queues, and keeps the
+    /// node for at most `idle` after the last use. By default they share it for the time of
+    /// [`hand_off`](Self::hand_off), and it is deleted with the last of them.
     ///
-    /// A read lock then costs no request, and each guard is a hold of its own as ever. The client watches the
-    /// lock's directory. When a writer of any process queues, the node is closed: readers that come later queue
-    /// behind the writer, and the node is deleted with the last reader that is inside. An interrupted connection
-    /// closes it too. Writers are not affected, but a
-    /// [`try_lock`](InterProcessWriteLock::try_lock) that finds only such nodes ahead creates its own, and waits
-    /// up to 100 ms before it returns [`WouldBlock`](crate::TryLockError::WouldBlock).
+    /// A read lock then costs no request, and each guard is still a separate hold. The client watches the
+    /// lock's directory. When a writer of any process queues, the node is closed: later readers queue behind
+    /// the writer, and the node is deleted with the last reader that holds it. An interrupted connection also
+    /// closes the node. Writers are not affected, except that a [`try_lock`](InterProcessWriteLock::try_lock)
+    /// that finds only such nodes ahead creates its own, and waits up to 100 ms before it returns
+    /// [`WouldBlock`](crate::TryLockError::WouldBlock).
     ///
-    /// The price: each time a contender of another process comes or goes, this client sends one list, so it is
-    /// for sets of readers that seldom change. [`try_upgrade`](ReadGuard::try_upgrade) is refused while other
-    /// guards share the node. If only read nodes of other clients are in the way that may have no reader, it waits up
-    /// to 100 ms for them before it is refused.
+    /// The price is one list for each contender of another process that comes or goes, so use this for sets
+    /// of readers that seldom change. [`try_upgrade`](ReadGuard::try_upgrade) is refused while other guards
+    /// share the node. If only read nodes of other clients are in the way, which may have no reader, it waits
+    /// up to 100 ms for them to go before it is refused.
     ///
-    /// `idle` is longer than zero.
+    /// `idle` must be longer than zero.
     ///
     /// # Examples
     /// ```
@@ -321,22 +321,22 @@ impl LockGuard<Read> {
     /// Turns the read lock into the write lock if no other reader can hold the lock, without waiting for
     /// other contenders.
     ///
-    /// Later readers queue behind it, and so do the writers that were waiting. It is a grant of its own, with
-    /// a greater [`FencingToken`](crate::FencingToken). Of two readers that upgrade at the same time neither
-    /// succeeds while both hold the lock: one has to release it. It costs 3 requests, and 1 more if another
+    /// Later readers and the waiting writers queue behind the upgraded lock, which is a separate grant with a
+    /// greater [`FencingToken`](crate::FencingToken). If two readers upgrade at the same time, neither
+    /// succeeds while both hold the lock: one must release it. This costs 3 requests, and 1 more if another
     /// contender waits.
     ///
     /// # Errors
     /// [`ConversionError`] with the guard, which still holds the read lock unless it is lost:
     /// - [`Contended`](ConversionError::Contended) if another reader may hold the lock.
     /// - [`WouldDeadlock`](ConversionError::WouldDeadlock) if another guard shares the hold.
-    /// - [`Lost`](ConversionError::Lost) if the lock is lost, also because a node of the conversion could
-    ///   not be deleted ([`LostReason::NotConverted`]).
+    /// - [`Lost`](ConversionError::Lost) if the lock is lost, for example because a node of the conversion
+    ///   could not be deleted ([`LostReason::NotConverted`]).
     /// - See [`ConversionError`] for the others.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the lock is released. It waits for the servers' replies: with none in reach
-    /// until the session is over.
+    /// If the future is dropped, the lock is released. The future waits for the servers' replies, or, if no
+    /// server can be reached, for the end of the session.
     ///
     /// # Examples
     /// ```
@@ -349,7 +349,7 @@ impl LockGuard<Read> {
     ///
     /// let guard = lock.read_lock().lock().await?;
     /// match guard.try_upgrade().await {
-    ///     Ok(writer) => writer.release().await?, // after having written, with the writer's token
+    ///     Ok(writer) => writer.release().await?, // after writing with the writer's token
     ///     Err(ConversionError::Contended { guard, .. }) => {
     ///         // Release the read lock, and acquire the write lock: what was read may have changed by then.
     ///         guard.release().await?;
@@ -368,8 +368,8 @@ impl LockGuard<Read> {
 impl LockGuard<Write> {
     /// Returns a read guard of the same hold, for code that takes one.
     ///
-    /// The lock stays a write lock until the last of the guards is dropped; to let other readers in,
-    /// [`downgrade`](Self::downgrade).
+    /// The lock stays a write lock until the last of the guards is dropped; call
+    /// [`downgrade`](Self::downgrade) to admit other readers.
     ///
     /// # Errors
     /// [`Lost`] if the lock is lost.
@@ -396,10 +396,10 @@ impl LockGuard<Write> {
         self.share(Read)
     }
 
-    /// Turns the write lock into a read lock in one transaction: other readers come in, and no writer in
-    /// between.
+    /// Turns the write lock into a read lock in one transaction: other readers are admitted, and no other
+    /// writer is granted the lock in between.
     ///
-    /// The token of the read guard has the numbers of the writer's.
+    /// The token of the read guard has the numbers of the writer's token.
     ///
     /// # Errors
     /// [`ConversionError`] with the guard, which still holds the write lock unless it is lost:
@@ -408,8 +408,8 @@ impl LockGuard<Write> {
     /// - See [`ConversionError`] for the others.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the lock is released. It waits for the server's reply: with none in reach
-    /// until the session is over.
+    /// If the future is dropped, the lock is released. The future waits for the server's reply, or, if no
+    /// server can be reached, for the end of the session.
     ///
     /// # Examples
     /// ```
@@ -450,11 +450,11 @@ where
         Err(guard) => return Err(ConversionError::WouldDeadlock { guard, path }),
     };
     if hold.kind() == kind && hold.lost().is_none() {
-        // A read guard by `WriteGuard::reenter_as_reader`, the last of its hold.
+        // This is the last guard of its hold, a read guard from `WriteGuard::reenter_as_reader`.
         return Ok(LockGuard::new(hold));
     }
-    // If the client is closed, the task ends with it, and drops the hold, which is lost as well: the one that
-    // releases nothing is returned.
+    // If the client is closed, the task ends with it and drops the hold, which is then lost; the hold that
+    // releases nothing is returned instead.
     let without_release = hold.without_release();
     match work(hold).await {
         Some(Ok(hold)) => Ok(LockGuard::new(hold)),

@@ -26,40 +26,42 @@ use crate::values::path::NodePath;
 use crate::values::shown::{Quoted, debug_as_path};
 use crate::values::token::FencingToken;
 
-/// A counting semaphore across processes: at most so many permits are held at a time.
+/// A counting semaphore across processes, which limits how many permits are held at a time.
 ///
-/// It is Curator's `InterProcessSemaphoreV2`, in Curator's layout: a contender queues in `<path>/locks`, and
-/// each permit is an ephemeral node in `<path>/leases`. Java processes that use Curator contend for the same
-/// permits. With a limit of 1 it is Curator's `InterProcessSemaphoreMutex`, and does not exclude holders of
-/// an [`InterProcessMutex`](crate::InterProcessMutex) on the same path: their nodes are in other directories.
+/// The semaphore works like Curator's `InterProcessSemaphoreV2`, in the same layout: a contender queues in
+/// `<path>/locks`, and each permit is an ephemeral node in `<path>/leases`. Java processes that use Curator
+/// contend for the same permits. With a limit of 1 it works like Curator's `InterProcessSemaphoreMutex`. It
+/// does not exclude holders of an [`InterProcessMutex`](crate::InterProcessMutex) on the same path, whose
+/// nodes are in another directory.
 ///
-/// - **All or none.** [`acquire_many`](Self::acquire_many) gets all of its permits at once, by one
-///   transaction, so contenders that each want several never wait for each other with a part of them in hand.
-/// - **In the order of arrival**, whatever they ask for, as in tokio: a large request at the head of the
-///   queue is served before smaller ones behind it. A permit that is returned wakes one waiter.
+/// - **All or none.** [`acquire_many`](Self::acquire_many) acquires all of its permits at once, by one
+///   transaction, so contenders that each want several never hold a part of them and wait for each other.
+/// - **In the order of arrival**, as in tokio: a large request at the head of the queue is served before
+///   smaller requests behind it. A returned permit wakes one waiter.
 /// - **Slots.** Each permit has a [slot](SemaphorePermit::slot) below the limit, which no other permit has at
-///   that time: worker ids, shards and connection numbers.
-/// - **A limit for everybody.** [`set_limit`](Self::set_limit) changes it while the semaphore is in use.
+///   that time, for worker ids, shards or connection numbers.
+/// - **One limit for all processes.** [`set_limit`](Self::set_limit) changes it while the semaphore is in
+///   use.
 ///
 /// The value is a handle: it is cheap to clone, and does no I/O until it is used. Like every lock, a permit
 /// can be [lost](SemaphorePermit::lost) while it is held. A free permit costs 5 requests, 4 after
 /// three free grants in a row, and its release 1.
 ///
 /// # The limit
-/// Each handle states a limit, and all have to state the same: a contender that finds a permit of another
-/// process under another limit ends with [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch), which
-/// says both. If the node `<path>/permits` (or that of
-/// [`shared_count`](RecipeBuilder::shared_count)) exists, it contains the limit for everybody,
-/// and what handles state does not count. Its four bytes are those of Curator's `SharedCount`, so a Java
-/// process attaches by `new InterProcessSemaphoreV2(client, path, new SharedCount(client, path + "/permits",
-/// n))`. Java processes that state their limit as a number do not look at it, and the names of their permits
-/// do not tell it: give them the right one. A number below 1 ends calls with
+/// Each handle states a limit, and all must state the same: a contender that finds a permit of another
+/// process with a different limit fails with [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch),
+/// which names both. If the node `<path>/permits` (or that of [`shared_count`](RecipeBuilder::shared_count))
+/// exists, it contains the limit for all processes, and the limits of handles are ignored. Its four bytes are
+/// those of Curator's `SharedCount`, so a Java process attaches by `new InterProcessSemaphoreV2(client, path,
+/// new SharedCount(client, path + "/permits", n))`. Java processes that state their limit as a number do not
+/// read this node, and the names of their permits do not show the limit, so give them the right number. A
+/// number below 1 in the node makes calls fail with
 /// [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit), where Curator's wait.
 ///
 /// # Among Java processes
-/// Curator's `acquire(n)` takes its permits one by one and waits with some in hand. Two of them can wait for
-/// each other for ever, and then all behind them do too: use deadlines where Java processes acquire several
-/// at once.
+/// Curator's `acquire(n)` takes its permits one by one, and holds some while it waits for more. Two such
+/// calls can wait for each other forever, and so does the queue behind them: use deadlines where Java
+/// processes acquire several permits at once.
 ///
 /// # Examples
 /// ```
@@ -106,11 +108,11 @@ pub struct InterProcessSemaphore {
 }
 
 impl InterProcessSemaphore {
-    /// Creates a handle of the semaphore at `path`, which states this `limit`, without any I/O.
+    /// Creates a handle of the semaphore at `path` that states this `limit`, without any I/O.
     ///
-    /// The limit is from 1 to 10,000: the permits' nodes are children of one directory, which other clients
-    /// have to be able to list. It has the other options of the handles that this client already has for the
-    /// path, or the defaults.
+    /// The limit must be from 1 to 10,000, because other clients must be able to list the directory of the
+    /// permits' nodes. Other options are those of this client's existing handles for the path, or the
+    /// defaults.
     ///
     /// # Errors
     /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
@@ -155,7 +157,7 @@ impl InterProcessSemaphore {
     ///
     /// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10)
     ///     .max_znodes(16) // of the waiters of this process
-    ///     .shared_count("/partner/limit") // where the limit for everybody is stored
+    ///     .shared_count("/partner/limit") // stores the limit for all processes
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials
     ///     .parents(ParentNodes::Persistent) // the directories stay
@@ -183,12 +185,12 @@ acquire_methods!(
 impl InterProcessSemaphore {
     /// Acquires `n` permits, all of them or none, waiting at most for `timeout`.
     ///
-    /// They are granted at once, when `n` are free. Until then the call holds none, and the contenders behind
-    /// it wait. It costs one request more than [`acquire`](Self::acquire).
+    /// They are granted together, when `n` are free. Until then the call holds no permit, and the contenders
+    /// behind it wait. This costs one request more than [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit: at once, or if the limit has become
-    ///   smaller, when the call is the first in the queue.
+    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit. The call returns this at once, or,
+    ///   if the limit was lowered, when it is first in the queue.
     /// - [`AcquireError::ZeroPermits`] if `n` is zero.
     /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than ZooKeeper
     ///   accepts, which starts at about 4,000 permits without [data](RecipeBuilder::data).
@@ -252,7 +254,7 @@ impl InterProcessSemaphore {
         self.granted_many(1, ask).await
     }
 
-    /// Acquires permits, which their caller has then: they may be lost before that.
+    /// Acquires permits that are still held: they may be lost on their way to the caller.
     async fn granted_many(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, AcquireError> {
         check_lease(&ask, self.path())?;
         let call = Call::begin(&self.path_lock, &mut ask);
@@ -269,10 +271,10 @@ impl InterProcessSemaphore {
 
     /// Acquires `n` permits for no longer than `lease`, all of them or none, waiting at most for `wait`.
     ///
-    /// The lease is counted from the grant. When it is over, the permits are [lost](SemaphorePermit::lost)
-    /// with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver) first, and returned then.
-    /// [`SemaphorePermit::set_lease`] sets another lease, and [`SemaphorePermit::lease_remaining`] says how
-    /// much is left.
+    /// The lease begins with the grant. When it ends, the permits are [lost](SemaphorePermit::lost), with
+    /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then returned.
+    /// [`SemaphorePermit::set_lease`] sets another lease, and [`SemaphorePermit::lease_remaining`] returns
+    /// how much time is left.
     ///
     /// # Errors
     /// - [`AcquireError::InvalidLease`] if `lease` is zero.
@@ -310,12 +312,12 @@ impl InterProcessSemaphore {
 
     /// Acquires one permit if one is free.
     ///
-    /// It does not wait for a permit. If one is free, it queues behind contenders that are about to get
-    /// theirs, for as long as none of them takes more than 200 ms, so that of ten calls at once for ten free
-    /// permits all succeed. It waits for the servers up to the connect timeout.
+    /// This does not wait for a permit to be returned. If one is free, the call queues behind contenders that
+    /// are about to be granted theirs, as long as none takes more than 200 ms, so ten simultaneous calls for
+    /// ten free permits all succeed. The call waits for the servers up to the connect timeout.
     ///
     /// # Errors
-    /// - [`TryLockError::WouldBlock`] if no permit is free, or other contenders are ahead and stay there.
+    /// - [`TryLockError::WouldBlock`] if no permit is free, or other contenders stay ahead.
     /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies within the connect
     ///   timeout.
     /// - See [`acquire`](Self::acquire) for the other errors in [`TryLockError::Acquire`].
@@ -348,7 +350,7 @@ impl InterProcessSemaphore {
         self.try_acquire_many(1)
     }
 
-    /// Acquires `n` permits if as many are free, all of them or none.
+    /// Acquires `n` permits, all of them or none, if that many are free.
     ///
     /// # Errors
     /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit.
@@ -404,8 +406,8 @@ impl InterProcessSemaphore {
 
     /// Returns how many permits are free: the limit in force less the permits that are held, or zero.
     ///
-    /// The number may have changed by the time that this returns. With contenders in the queue a free permit
-    /// is the first one's.
+    /// The number may change before this returns. If contenders are in the queue, the first of them gets a
+    /// free permit.
     ///
     /// # Errors
     /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) and
@@ -414,7 +416,7 @@ impl InterProcessSemaphore {
     /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     ///
     /// # Examples
     /// ```
@@ -436,36 +438,35 @@ impl InterProcessSemaphore {
         self.look(|path_lock, semaphore| async move { limit::available(&path_lock, &semaphore).await }).await
     }
 
-    /// Returns the limit in force: that of the node that stores it, or the one that this handle states if
-    /// there is no such node.
+    /// Returns the limit in force: the stored one, or the limit that this handle states if none is stored.
     ///
     /// # Errors
     /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node contains something else.
     /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     pub async fn limit(&self) -> Result<u32, Error> {
         self.look(|path_lock, semaphore| async move { limit::limit(&path_lock, &semaphore).await }).await
     }
 
     /// Sets the limit for all processes, from now on.
     ///
-    /// It is stored in a persistent node, `<path>/permits` by default, and what handles state does not count
-    /// any more. The first in the queue hears of it at once. A limit below the number of permits that are
-    /// held revokes none: no further permit is granted until enough have been returned.
+    /// The limit is stored in a persistent node, `<path>/permits` by default, after which the limits of
+    /// handles are ignored. The first contender in the queue is notified at once. A limit below the number of
+    /// held permits revokes none of them: no further permit is granted until enough are returned.
     ///
-    /// Once this has returned no permit is granted beyond the new limit. While the node does not exist yet, a
-    /// permit that is being granted at this very moment may be granted under the limit that handles state.
+    /// Once this has returned, no permit is granted beyond the new limit. Until the node exists, a
+    /// simultaneous grant may use the limit that handles state.
     ///
     /// # Errors
     /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if `n` is zero, or larger than 10,000.
     /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or
-    ///   [`ErrorKind::Closed`](crate::ErrorKind::Closed): the limit may be set or not, and can be set again.
+    ///   [`ErrorKind::Closed`](crate::ErrorKind::Closed): the limit may or may not be set. Set it again.
     /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the limit may be set or not.
+    /// If the future is dropped, the limit may or may not be set.
     ///
     /// # Examples
     /// ```
@@ -495,14 +496,13 @@ impl InterProcessSemaphore {
         set.await
     }
 
-    /// Returns the paths of the nodes of the permits that are held, of all processes, in the order in which
-    /// they were granted.
+    /// Returns the paths of the nodes of all held permits, of all processes, in the order of their grants.
     ///
     /// # Errors
     /// See [`Error`].
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     ///
     /// # Examples
     /// ```
@@ -527,14 +527,14 @@ impl InterProcessSemaphore {
 
     /// Returns the contenders that wait for permits, of all processes and in order.
     ///
-    /// Each says who it is ([`Contender`]). It lists the queue and reads each node, at most 32 at a time; one
-    /// that is gone by then is left out. Who has permits is in [`holders`](Self::holders).
+    /// Each [`Contender`] says who it is. This lists the queue and reads each node, at most 32 at a time, and
+    /// leaves out nodes that are gone by then. For the holders of permits, call [`holders`](Self::holders).
     ///
     /// # Errors
     /// See [`Error`].
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     ///
     /// # Examples
     /// ```
@@ -557,27 +557,26 @@ impl InterProcessSemaphore {
 
     /// Returns how many contenders of all processes wait for permits.
     ///
-    /// It is one list. Waiters of a process that have no node yet
-    /// ([`max_znodes`](RecipeBuilder::max_znodes)) are not counted.
+    /// This costs one list, and does not count waiters that have no node yet
+    /// ([`max_znodes`](RecipeBuilder::max_znodes)).
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     #[doc(alias = "getQueueLength")]
     pub async fn queue_len(&self) -> Result<usize, Error> {
         crate::locks::lock::count(Arc::clone(&self.path_lock)).await
     }
 
-    /// Returns who has the permits, of all processes: a [`Contender`] for each, in the order in which they
-    /// were granted.
+    /// Returns the holders of permits, of all processes: a [`Contender`] for each permit, in order of grant.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     ///
     /// # Examples
     /// ```
@@ -602,12 +601,12 @@ impl InterProcessSemaphore {
     }
 
     /// Deletes the node of a contender: the permit of a holder, or the place of a waiter in the queue.
-    /// Returns `false` if the node did not exist any more.
+    /// Returns `false` if the node no longer existed.
     ///
-    /// **The holder may still be at work**: the next in line may get the permit at once, and a holder of this
-    /// crate is told by its heartbeat, within a sixth of its session timeout, that its permit is lost, with
-    /// all permits of the same [`SemaphorePermit`]. A waiter is not let in: it queues again at the end, as
-    /// its client's retry policy says.
+    /// **The holder may still be at work**: the next in line may get the permit at once, but a holder of this
+    /// crate is notified by its heartbeat, within a sixth of its session timeout, and loses all permits of
+    /// the same [`SemaphorePermit`]. A waiter is granted nothing, and queues again at the end if its client's
+    /// retry policy allows.
     ///
     /// # Errors
     /// See [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
@@ -638,7 +637,7 @@ impl InterProcessSemaphore {
         crate::locks::lock::break_lock(Arc::clone(&self.path_lock), contender).await
     }
 
-    /// Runs a question where the session runs.
+    /// Runs a query where the session runs.
     async fn look<T, F>(
         &self,
         question: impl FnOnce(Arc<PathLock>, SemaphoreOptions) -> F + Send,
@@ -663,12 +662,11 @@ impl InterProcessSemaphore {
 }
 
 impl RecipeBuilder<InterProcessSemaphore> {
-    /// Sets the path of the node that stores the limit for everybody, if that is to be another than
-    /// `<path>/permits`.
+    /// Sets the path of the node that stores the limit for all processes; by default `<path>/permits`.
     ///
-    /// For the path of a Curator `SharedCount` that exists already, or one limit for several semaphores. The
-    /// path is below the client's [namespace](crate::ClientBuilder::namespace). It is not the semaphore's
-    /// own, and not in its directories `locks` and `leases`.
+    /// Use this for an existing `SharedCount` of Curator, or for one limit of several semaphores. The path is
+    /// below the client's [namespace](crate::ClientBuilder::namespace). It must not be the semaphore's own
+    /// path, nor in its directories `locks` and `leases`.
     pub fn shared_count(mut self, path: impl Into<String>) -> Self {
         self.asked.shared_count = Some(path.into());
         self
@@ -677,7 +675,7 @@ impl RecipeBuilder<InterProcessSemaphore> {
     /// Sets the maximum number of nodes that this client has in the queue; further waiters wait in memory, in
     /// order.
     ///
-    /// From 1 to 10,000, by default 64. Permits that are held do not count.
+    /// The number must be from 1 to 10,000, and is 64 by default. Held permits do not count.
     pub fn max_znodes(mut self, nodes: usize) -> Self {
         self.asked.node_limit = Some(nodes);
         self
@@ -694,14 +692,13 @@ impl sealed::HasData for InterProcessSemaphore {}
 
 /// One or several permits of an [`InterProcessSemaphore`], held until this is dropped or released.
 ///
-/// Each is held by an ephemeral node at the servers ([`nodes`](Self::nodes)). Dropping the value returns its
-/// permits in the background; [`release`](Self::release) does the same and returns the outcome. It can be
-/// sent to other threads and tasks. **The loss of one permit is the loss of all** that are in one value: what
-/// its holder relied on was all of them. The others are returned too: at once if a lease is over, and after
-/// any other loss when the value is dropped, at the latest a session timeout after the last renewal.
+/// Each permit is held by an ephemeral node at the servers ([`nodes`](Self::nodes)). Dropping the value
+/// returns its permits in the background; [`release`](Self::release) does the same and returns the outcome.
+/// The value can be sent to other threads and tasks. **The loss of one permit is the loss of all** in one
+/// value, because the holder relied on all of them. The others are returned too: at once if a lease ended,
+/// otherwise when the value is dropped, or at the latest a session timeout after the last renewal.
 ///
-/// It is the guard of its permits. What it proves, and what it does not, is what a
-/// [`LockGuard`](crate::LockGuard) proves.
+/// This is the guard of its permits, with the guarantees and limits of a [`LockGuard`](crate::LockGuard).
 ///
 /// # Examples
 /// ```
@@ -765,11 +762,11 @@ impl SemaphorePermit {
         self.slots().first().copied().unwrap_or_default()
     }
 
-    /// Returns the slots of the permits, in ascending order: a number of each permit, which no other permit
-    /// of this library has while this one is held.
+    /// Returns the slots of the permits, in ascending order: one number for each permit, which no other
+    /// permit of this library has at the same time.
     ///
-    /// A slot is the smallest that is free at the grant, and below the limit under which it was granted. It
-    /// stays the same for as long as the permit is held. Permits of Java processes have none.
+    /// A slot is the smallest free number at the grant, and below the limit at that time. It stays the same
+    /// for as long as the permit is held. Permits of Java processes have none.
     ///
     /// # Examples
     /// ```
@@ -794,7 +791,7 @@ impl SemaphorePermit {
     /// Splits off `n` permits, those with the highest slots. Returns `None`, and changes nothing, if `n` is
     /// zero or no permit would be left.
     ///
-    /// Both values are independent of each other from then on.
+    /// From then on, the two values are independent of each other.
     ///
     /// # Examples
     /// ```
@@ -853,14 +850,14 @@ impl SemaphorePermit {
 
     /// Returns the fencing token of the grant, by which a resource can refuse former holders of a slot.
     ///
-    /// Tokens rise in the order of the grants. Holders of different slots hold at the same time, so a
-    /// resource compares tokens for each [slot](Self::slots) by itself: a [`FenceGate`](crate::FenceGate) for
+    /// Tokens rise in the order of the grants. Several slots are held at the same time, so a resource must
+    /// compare tokens for each [slot](Self::slots) separately, with one [`FenceGate`](crate::FenceGate) for
     /// each worker id, shard or connection. All permits of one call have the same token. After a
-    /// [`merge`](Self::merge) this is the lowest: it never passes in the place of a later holder, but may be
-    /// refused for a slot that was granted by another call; keep such permits apart.
+    /// [`merge`](Self::merge) this returns the lowest token, which never passes for a later holder's, but may
+    /// be refused for a slot of another call: keep such permits apart.
     ///
-    /// Tokens compare with those of permits of this library only. Java processes have none: the `czxid` of a
-    /// lease of theirs is of another node than the token, that of the contender in the queue.
+    /// Compare tokens only with those of permits of this library. Permits of Java processes have none: the
+    /// `czxid` of their lease node is no token, because a token comes from the contender's node in the queue.
     ///
     /// # Examples
     /// ```
@@ -920,7 +917,7 @@ guard_methods!(
 
 impl fmt::Debug for SemaphorePermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the state: asking for it reads the clock, and may find a permit lost.
+        // The state is left out, because asking for it reads the clock, and may find a permit lost.
         write!(f, "SemaphorePermit({}, slots {:?})", Quoted(self.path()), self.slots())
     }
 }

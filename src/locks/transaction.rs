@@ -13,13 +13,13 @@ use crate::values::shown::Quoted;
 /// Writes to ZooKeeper that are committed together, and only while the lock is held.
 ///
 /// The transaction contains a check of the guard's lock node, so the servers themselves refuse it once the
-/// lock may belong to another holder. Not even a process that was paused can write too late. It needs no
-/// fencing token, and works for data in the same ensemble only.
+/// lock may belong to another holder. Not even a process that was paused can write too late. A transaction
+/// needs no fencing token, but works only for data in the same ensemble.
 ///
-/// Built by [`LockGuard::transaction`](crate::LockGuard::transaction). Writes are applied in the order in
-/// which they were added, all or none. Paths are below the client's
-/// [namespace](crate::ClientBuilder::namespace); an invalid one is reported by [`commit`](Self::commit). At
-/// most about 1,000,000 bytes are accepted, because ZooKeeper closes the connection at a request over 1 MiB.
+/// [`LockGuard::transaction`](crate::LockGuard::transaction) returns an empty transaction. Writes are applied
+/// in the order in which they were added, all or none. Paths are below the client's
+/// [namespace](crate::ClientBuilder::namespace); [`commit`](Self::commit) reports an invalid path. At most
+/// about 1,000,000 bytes are accepted, because ZooKeeper closes the connection on a request over 1 MiB.
 ///
 /// # Examples
 /// ```
@@ -43,8 +43,8 @@ use crate::values::shown::Quoted;
 /// # }
 /// ```
 ///
-/// Read, check, write: [`get_data`](crate::LockGuard::get_data) of the guard returns the version for the write,
-/// which is refused if a process that did not take the lock has changed the data in between.
+/// Read, check, write: the guard's [`get_data`](crate::LockGuard::get_data) returns the version for the
+/// write. The write is refused if a process without the lock has changed the data in between.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -73,11 +73,12 @@ use crate::values::shown::Quoted;
 /// ```
 #[must_use = "it does nothing until `commit` is called"]
 pub struct Transaction<'a> {
-    /// All of them have to be held. Not empty, unless it is refused. Their drop releases nothing.
+    /// All must be held. There is at least one, unless the transaction is refused. Their drop releases
+    /// nothing.
     holds: Vec<Hold>,
     operations: Vec<Operation>,
     refused: Option<TransactionError>,
-    /// A guard of these holds cannot be released meanwhile.
+    /// Prevents the release of the guard while the transaction exists.
     under: PhantomData<&'a Hold>,
 }
 
@@ -146,7 +147,7 @@ impl<'a> Transaction<'a> {
     /// let (_, version) = guard.get_data("/orders/4711").await?.ok_or("there is no such order")?;
     /// guard.transaction().set_data("/orders/4711", b"paid", version).commit().await?;
     ///
-    /// // It has another one now.
+    /// // The version is another one now.
     /// let again = guard.transaction().set_data("/orders/4711", b"sent", version).commit().await;
     /// assert!(matches!(again, Err(TransactionError::Rejected { index: 0, .. })));
     /// # Ok(())
@@ -182,7 +183,7 @@ impl<'a> Transaction<'a> {
         self.with(path.as_ref(), |path| Operation::Delete { path, version })
     }
 
-    /// Requires that a node exists and has `version`, any with `None`; writes nothing to it.
+    /// Requires that a node exists and has `version` (any with `None`), and writes nothing to it.
     ///
     /// # Examples
     /// ```
@@ -227,8 +228,8 @@ impl<'a> Transaction<'a> {
     /// - [`TransactionError::InvalidPath`] and [`TransactionError::TooLarge`] without a request.
     ///
     /// # Cancel safety
-    /// The request is sent by the first poll and needs no other. If the future is dropped after that, the
-    /// outcome is unknown.
+    /// The first poll sends the request, which needs no further poll. If the future is dropped after that,
+    /// the outcome is unknown.
     ///
     /// # Examples
     /// ```
@@ -288,7 +289,7 @@ pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> DataRead {
 
 impl fmt::Debug for Transaction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The data may be large, and no business of a log's.
+        // The data may be large, and do not belong in a log.
         let bytes: usize = self.operations.iter().map(|operation| operation.data().len()).sum();
         let paths = self.paths();
         let path = Quoted(&paths);

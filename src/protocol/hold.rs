@@ -14,8 +14,8 @@
 //!          '--- LeaseExpired, LeaseOver, SessionEnding, -Ended, Release, ConversionLost > Lost, its nodes left to the
 //!                                                                                          conversion
 //! ```
-//! `LeaseExpired` is about the lease of the session, which ends without a renewal, and `LeaseOver` about the
-//! lease that the caller has set for this hold (docs/protocol.md#lease-over).
+//! `LeaseExpired` is about the session lease, which ends without a renewal, and `LeaseOver` about the lease
+//! that the caller has set for this hold (docs/protocol.md#lease-over).
 //!
 //! Lost is final. The node of a lost hold, if it still exists, is deleted when the last guard is released,
 //! when the time for which it is kept is over, or by the conversion
@@ -55,7 +55,7 @@ use crate::protocol::node_name::Kind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockState {
-    /// The lock is held, and the renewals of its lease are in time.
+    /// The lock is held, and the renewals of its session lease are in time.
     Held,
     /// A renewal is overdue, or the connection is interrupted.
     ///

@@ -1,4 +1,4 @@
-//! How long the locks of a session are valid after the last renewal of its lease. Pure.
+//! The session lease: how long the locks of a session are valid after its last renewal. Pure.
 //!
 //! # What renews a lease
 //! The reply to a *committed write* of the session, counted from the moment the write was sent. A write needs
@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use crate::protocol::moment::Moment;
 
-/// The safety margin that is subtracted from the session timeout before a lock is reported lost.
+/// The safety margin, by which the session lease is shorter than the session timeout.
 ///
-/// The rest is the lease: how long a lock is held after its last renewal.
+/// The session lease is the time for which a lock is held after the last renewal.
 ///
 /// # Examples
 /// ```
@@ -67,7 +67,7 @@ pub(crate) struct SpareTries {
 /// The least time in which a server may take a session up: three round trips, and more with TLS.
 const MIN_SPARE_LIMIT: Duration = Duration::from_millis(100);
 
-/// The state of a session's lease.
+/// The state of a session lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseState {
     /// It has been renewed in time.

@@ -143,7 +143,7 @@ impl DistributedAtomicLong {
     /// See [`AtomicLongError`] for the other variants; never [`AtomicLongError::Unknown`].
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     ///
     /// # Examples
     /// ```

@@ -428,7 +428,7 @@ macro_rules! election_methods {
             /// See [`Error`](crate::Error).
             ///
             /// # Cancel safety
-            /// It only reads.
+            /// Cancel safe: this only reads.
             #[doc(alias = "getLeader")]
             pub async fn leader(&self) -> Result<Option<crate::Participant>, crate::Error> {
                 Ok($crate::recipes::election::participants(&self.path_lock, 1).await?.into_iter().next())
@@ -441,7 +441,7 @@ macro_rules! election_methods {
             /// See [`Error`](crate::Error).
             ///
             /// # Cancel safety
-            /// It only reads.
+            /// Cancel safe: this only reads.
             ///
             /// # Examples
             /// ```

@@ -95,7 +95,7 @@ impl GroupMember {
     /// See [`PersistentNode::wait_for_initial_create`].
     ///
     /// # Cancel safety
-    /// It only waits.
+    /// Cancel safe: this only waits.
     pub async fn wait_for_initial_create(&self, timeout: Duration) -> Result<(), PersistentNodeError> {
         self.node.wait_for_initial_create(timeout).await
     }
@@ -122,7 +122,7 @@ impl GroupMember {
     /// [`PersistentNodeError`] for the other variants.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     ///
     /// # Examples
     /// ```

@@ -155,7 +155,7 @@ impl LeaderLatch {
     /// - Another error if the servers refuse this participant: see [`AcquireError`]. None is worth a retry.
     ///
     /// # Cancel safety
-    /// It only waits. The participant stays in the election.
+    /// Cancel safe: this only waits. The participant stays in the election.
     ///
     /// # Examples
     /// ```
@@ -456,8 +456,8 @@ impl Leadership {
         Transaction::under(self.term.hold())
     }
 
-    /// Reads a node, and the version of its data for a [transaction](Self::transaction) that is based on them.
-    /// `None` if there is no such node.
+    /// Reads a node, and the version of its data, for a [transaction](Self::transaction) that depends on
+    /// them; returns `None` if there is no such node.
     ///
     /// See [`LockGuard::get_data`](crate::LockGuard::get_data).
     ///
@@ -465,7 +465,7 @@ impl Leadership {
     /// [`TransactionError::Lost`] if the term has ended; see [`TransactionError`] for the other variants.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     ///
     /// # Examples
     /// ```

@@ -385,7 +385,7 @@ impl OnceRun {
     /// [`TransactionError::Lost`] if the lock is lost; see [`TransactionError`] for the other variants.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// Cancel safe: this only reads.
     pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
         get_data(&[&self.hold], path.as_ref()).await
     }

@@ -136,7 +136,7 @@ impl PersistentNode {
     ///   [`ErrorKind::AuthFailed`](crate::ErrorKind::AuthFailed) if the client is closed.
     ///
     /// # Cancel safety
-    /// It only waits.
+    /// Cancel safe: this only waits.
     ///
     /// # Examples
     /// ```

@@ -55,7 +55,7 @@ pub(crate) struct Setup {
 }
 
 /// Long enough to outlast a hung leader with the servers' defaults: they notice it after 10 s, and 15 s
-/// without an answer cost no lock (docs/protocol.md#session-timeout). Within the servers' default limit of 40
+/// without an answer lose no lock (docs/protocol.md#session-timeout). Within the servers' default limit of 40
 /// s.
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::values::shown::{Quoted, Short};
 
-/// The error of parsing a token: the text is not the output of a token.
+/// Error of parsing a token: the text is not the printed form of a token.
 ///
 /// # Examples
 /// ```
@@ -28,15 +28,15 @@ impl ParseTokenError {
     }
 }
 
-/// Reads the numbers of a token: only in the form in which they are printed.
+/// Reads the numbers of a token, only in the form in which they are printed.
 fn numbers(text: &str) -> Option<(i64, u64)> {
-    // A number before it may have a sign.
+    // The first number may have a sign.
     let (zxid, counter) = text.rsplit_once('-')?;
     let numbers = (zxid.parse().ok()?, counter.parse().ok()?);
     (format!("{}-{}", numbers.0, numbers.1) == text).then_some(numbers)
 }
 
-/// Implements the traits of serde by `Display` and `FromStr`.
+/// Implements serde's traits by `Display` and `FromStr`.
 #[cfg(feature = "serde")]
 macro_rules! travels {
     ($token:ident) => {
@@ -55,7 +55,7 @@ macro_rules! travels {
     };
 }
 
-/// The common part of the tokens of readers and of writers, apart from their types.
+/// Defines a type of token, with the methods that the types for readers and writers share.
 macro_rules! token {
     ($(#[$docs:meta])* $token:ident, $name:literal, $(#[$zxid:meta])* zxid, $(#[$counter:meta])* counter) => {
         $(#[$docs])*
@@ -95,7 +95,7 @@ macro_rules! token {
 
             /// Returns the token as 16 bytes, which sort as the token does.
             ///
-            /// For a column of type `BINARY(16)` or `BYTEA`, or a key in a store that orders bytes.
+            /// They fit a column of type `BINARY(16)` or `BYTEA`, or a key in a store that orders bytes.
             ///
             /// ```
             #[doc = concat!("use zookeeper_recipes::", $name, ";")]
@@ -166,7 +166,7 @@ macro_rules! token {
             /// Creates a token from a column of bytes.
             ///
             /// # Errors
-            /// [`TryFromSliceError`] if there are not 16 of them.
+            /// [`TryFromSliceError`] if there are not 16 bytes.
             fn try_from(bytes: &[u8]) -> Result<Self, TryFromSliceError> {
                 bytes.try_into().map(Self::from_be_bytes)
             }
@@ -199,20 +199,19 @@ macro_rules! token {
 token! {
     /// The fencing token of an exclusive grant: of a mutex, a fair lock or a write lock.
     ///
-    /// It is greater than the tokens of all earlier grants of the same lock, so a resource can tell a former
-    /// holder from the present one. No lock can stop a process that was paused while it held the lock (by a
-    /// garbage collector, a hypervisor or `SIGSTOP`) and that continues after the lock was granted to another
-    /// process. The resource can: it remembers the highest token that it has seen and refuses smaller ones.
-    /// [`FenceGate`](crate::FenceGate) has the rule, and its SQL.
+    /// A token is greater than the tokens of all earlier grants of the same lock, so a resource can
+    /// distinguish a former holder from the present one. No lock can stop a process that was paused while it
+    /// held the lock (by a garbage collector, a hypervisor or `SIGSTOP`) and resumes after the lock was
+    /// granted to another process. The resource can stop it: it remembers the highest token that it has seen
+    /// and refuses smaller ones. [`FenceGate`](crate::FenceGate) has the rule, and its SQL.
     ///
-    /// The token is a pair: a zxid, which is the number of a transaction, unique in the ensemble and growing,
-    /// and a counter, which tells the grants of one hold apart. It is not the sequence number in the node's
-    /// name: that one starts at 0 again after ZooKeeper has removed an empty lock directory.
+    /// A token is a pair of numbers: a zxid, the number of a transaction, which is unique in the ensemble and
+    /// grows; and a counter, which distinguishes grants by one node. A token is not the sequence number in
+    /// the node's name, which starts at 0 again after ZooKeeper has removed an empty lock directory.
     ///
-    /// Each grant to write has a separate token, including a grant by
-    /// [`try_upgrade`](crate::ReadGuard::try_upgrade). It is greater than the tokens of all earlier readers
-    /// and writers, and smaller than those of all later ones. Guards that share a hold
-    /// ([`reenter`](crate::LockGuard::reenter),
+    /// Each grant to write, including one by [`try_upgrade`](crate::ReadGuard::try_upgrade), has a separate
+    /// token, greater than the tokens of all earlier readers and writers, and smaller than those of all later
+    /// ones. Guards that share a hold ([`reenter`](crate::LockGuard::reenter),
     /// [`WriteGuard::reenter_as_reader`](crate::WriteGuard::reenter_as_reader)) share the grant and its
     /// numbers. The tokens of readers have a separate type, [`ReadToken`].
     ///
@@ -220,8 +219,8 @@ token! {
     /// from an older snapshot starts with smaller zxids: reset the tokens that the resource remembers.
     ///
     /// # Storing a token
-    /// As two 64-bit numbers (`(i64, i64)`), which SQL compares as a row value, or as 16 bytes that sort
-    /// alike:
+    /// Store a token as two 64-bit numbers (`(i64, i64)`), which SQL compares as a row value, or as 16 bytes,
+    /// which sort alike:
     ///
     /// ```
     /// use zookeeper_recipes::FencingToken;
@@ -237,9 +236,9 @@ token! {
     /// ```
     ///
     /// # Sending a token
-    /// As text, in a header or a message: the numbers with a `-` in between. This form does not change, and
-    /// does not sort like the token. With the feature `serde` the tokens are serialized as this text, in
-    /// every format.
+    /// Send a token as text, in a header or a message: the numbers with a `-` in between. This form will not
+    /// change, and does not sort like the token. With the feature `serde`, tokens are serialized as this text
+    /// in every format.
     ///
     /// ```
     /// use zookeeper_recipes::FencingToken;
@@ -272,23 +271,23 @@ token! {
     "FencingToken",
     /// Returns the zxid of the transaction that created the lock node.
     ///
-    /// After an upgrade it is that of the transaction that created the write node, or of the transaction
-    /// before the creation of the first node waiting behind it, whichever is smaller.
+    /// After an upgrade, this is the smaller of two zxids: that of the creation of the write node, and the
+    /// last one before the creation of the first node waiting behind it.
     zxid,
-    /// Returns how often the lock was handed over, and [upgraded](crate::ReadGuard::try_upgrade), by one node, which tells
-    /// the grants of that node apart.
+    /// Returns how often the lock was handed over or [upgraded](crate::ReadGuard::try_upgrade) by this node,
+    /// which distinguishes the grants by one node.
     counter
 }
 
 token! {
     /// The fencing token of a read lock.
     ///
-    /// It is greater than the [`FencingToken`] of every earlier writer except the writer that it was
-    /// downgraded from, to which it is equal, and smaller than that of every later one. The tokens of readers
+    /// It is smaller than the [`FencingToken`] of every later writer, and greater than that of every earlier
+    /// writer; after a downgrade it is equal to the token of the downgraded writer. The tokens of readers
     /// that hold the lock together have no meaningful order, so a resource compares a reader only with the
-    /// highest writer ([`FenceGate`](crate::FenceGate)). For that reason the type is another one.
+    /// highest writer ([`FenceGate`](crate::FenceGate)). That is why readers have a separate type of token.
     ///
-    /// After a [downgrade](crate::WriteGuard::downgrade), and in a guard by
+    /// After a [downgrade](crate::WriteGuard::downgrade), and in a guard from
     /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader), it has the numbers of the writer's token.
     ///
     /// # Examples
@@ -325,8 +324,8 @@ token! {
 
 /// The fencing token of a guard whose kind is known only at run time ([`AnyGuard`](crate::AnyGuard)).
 ///
-/// It has no order: which token it is compared with depends on its kind
-/// ([`FenceGate::admit`](crate::FenceGate::admit)). As text it has its kind before the numbers: `write-9-0`
+/// These tokens have no order, because the kind of a token decides which token it is compared with
+/// ([`FenceGate::admit`](crate::FenceGate::admit)). As text, the kind comes before the numbers: `write-9-0`
 /// or `read-9-0`.
 ///
 /// # Examples
@@ -377,8 +376,8 @@ impl Token {
 }
 
 impl From<Token> for (i64, i64) {
-    /// Returns the zxid and the counter, for two 64-bit columns of a database. Which columns depends on the
-    /// kind. A counter over [`i64::MAX`], which no guard has, becomes `i64::MAX`.
+    /// Returns the zxid and the counter, for two 64-bit columns of a database, which depend on the kind. A
+    /// counter over [`i64::MAX`], which no guard has, becomes `i64::MAX`.
     fn from(token: Token) -> Self {
         (token.zxid(), token.counter().try_into().unwrap_or(i64::MAX))
     }
