@@ -341,12 +341,12 @@ impl Drop for LeftOnDrop {
 /// Takes part in an election until the candidate stops.
 async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: &'static Location<'static>) {
     let LeftOnDrop { path_lock, reports } = &left;
-    // By its own decision, or because nothing can be acquired any more.
-    let leave = |released| Status::Left { why: path_lock.client().refuses(path_lock.path()), released };
+    // `None` by its own decision, or else because nothing can be acquired any more.
+    let why = || path_lock.client().refuses(path_lock.path());
     loop {
         let leading = tokio::select! {
             biased;
-            () = stopped(&mut stop, path_lock.client()) => return reports.set(leave(None)),
+            () = stopped(&mut stop, path_lock.client()) => return reports.set(Status::Left { why: why(), released: None }),
             leading = Box::pin(until_leading(path_lock, location)) => leading,
         };
         let hold = match leading {
@@ -366,16 +366,13 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
             () = stopped(&mut stop, path_lock.client()) => false,
             () = until_lost(&hold, reports) => true,
         };
-        if is_lost {
-            reports.set(Status::Follows);
-        } else {
-            drop(given_up);
-            reports.set(leave(None));
-        }
+        drop(given_up);
+        let left = (!is_lost).then(why);
+        reports.set(left.clone().map_or(Status::Follows, |why| Status::Left { why, released: None }));
         // Its node is before that of any next term (docs/protocol.md#leaders-work).
         term.until_idle(hold.session().timeout()).await;
-        if !is_lost {
-            return reports.set(leave(Some(hold.release().await)));
+        if let Some(why) = left {
+            return reports.set(Status::Left { why, released: Some(hold.release().await) });
         }
     }
 }

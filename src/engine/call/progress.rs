@@ -39,13 +39,14 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the progress, with the holders of the slots now as ahead while it waits for one.
+    /// Returns the progress. While it waits for a slot, the attempts that have one now are ahead.
     fn now(&mut self) -> &mut Progress {
         let Self { progress, slots, .. } = self;
         if let Some((slots, kind)) = slots {
             let ahead = slots.ahead(*kind);
             progress.has_waited |= ahead.is_some();
             progress.waiting.saw(ahead);
+            progress.waiting.waits_for(WaitsFor::Slot);
         }
         progress
     }
@@ -78,9 +79,7 @@ impl ProgressSender {
 
     /// Sets the slots of which it waits for one; `None` once it has it.
     pub(crate) fn waits_for_slot(&self, slots: Option<(Arc<Slots>, Kind)>) {
-        let known = &mut *self.0.lock();
-        known.progress.waiting.waits_for(WaitsFor::Slot);
-        known.slots = slots;
+        self.0.lock().slots = slots;
     }
 
     /// Sets the node in the queue. This is the only change that wakes the caller.
