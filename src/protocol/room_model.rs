@@ -269,7 +269,7 @@ impl Model {
                     let number = self.next;
                     self.next += 1;
                     let served = self.room.granted(number, number, self.now);
-                    let [first] = served[..] else { panic!("one has it, and somebody waits: {served:?}") };
+                    let [first] = served[..] else { panic!("one has it, and another waits: {served:?}") };
                     self.granted(first);
                     self.node_is(number);
                 }

@@ -90,21 +90,12 @@ async fn try_now(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, ask: Ask) ->
     if room.adopt(hold.held(), hold.session(), hold.token(), ask.location) {
         // It is known as the room's.
         drop(path_lock.lock_holders().remove(&hold.held().number()));
-        close_to_writers(room, path_lock.room(Kind::Exclusive).map(|room| &**room));
         if room.sticky {
             // Others are watched for, once it is kept, or shared.
             begin(path_lock, room);
         }
     }
     Ok(hold)
-}
-
-/// Has no reader join a node that was opened just now, if a writer waits: it has found none that it could
-/// close.
-fn close_to_writers(room: &SharedRoom, writers: Option<&SharedRoom>) {
-    if room.kind == Kind::Shared && writers.is_some_and(|writers| writers.is_waited_for()) {
-        room.give_up();
-    }
 }
 
 fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Waiter {
@@ -348,10 +339,7 @@ impl Task {
             // The grant came too late.
             result if is_cancelled => drop(result),
             Some(Ok(hold)) if hold.lost().is_none() => {
-                // Not the path lock, which would outlive its last handle until the node is kept.
-                let writers = hold.path_lock().room(Kind::Exclusive).cloned();
-                let is_open = || close_to_writers(&self.room, writers.as_deref());
-                self.room.granted(hold.into_granted(), is_open);
+                self.room.granted(hold.into_granted());
             }
             // Lost before anybody had it: another attempt goes on.
             Some(Ok(hold)) => {

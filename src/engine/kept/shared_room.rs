@@ -30,6 +30,8 @@ pub(crate) struct SharedRoom {
     /// Of the kind `Shared` if its callers have a node together.
     pub(crate) kind: Kind,
     pub(crate) sticky: bool,
+    /// The room of the writers, for that of readers. Its mutex may be locked under this one, and not the other way.
+    writers: Option<Arc<Self>>,
     /// Wakes the room's task.
     pub(crate) wake: Notify,
     /// Changes when a guard's hold comes or goes.
@@ -149,7 +151,13 @@ pub(crate) enum Tried {
 }
 
 impl SharedRoom {
-    pub(crate) fn new(kind: Kind, hand_off: HandOff, sticky: bool, holders: watch::Sender<()>) -> Arc<Self> {
+    pub(crate) fn new(
+        kind: Kind,
+        hand_off: HandOff,
+        sticky: bool,
+        writers: Option<Arc<Self>>,
+        holders: watch::Sender<()>,
+    ) -> Arc<Self> {
         let state = State {
             room: Room::new(kind, hand_off, sticky),
             attempt: None,
@@ -159,7 +167,7 @@ impl SharedRoom {
             look: None,
             task_sleeps_until: None,
         };
-        Arc::new(Self { state: Mutex::new(state), kind, sticky, wake: Notify::new(), holders })
+        Arc::new(Self { state: Mutex::new(state), kind, sticky, writers, wake: Notify::new(), holders })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -271,11 +279,14 @@ impl SharedRoom {
         !held.is_lost_or_released()
     }
 
-    /// Notes the grant of the current node.
+    /// Notes the grant of the current node, before a caller has it.
     fn opened(&self, state: &mut State, held: &Held, session: &Arc<Session>, token: (i64, u64)) {
         state.token = token;
         state.grants += 1;
-        if self.kind == Kind::Shared {
+        if self.writers.as_ref().is_some_and(|writers| writers.lock().room.is_waited_for()) {
+            // The writer has found no node that it could close. This one is held, so there is no kept one to release.
+            state.room.give_up();
+        } else if self.kind == Kind::Shared {
             // Further readers may join at once.
             self.begin_look(state, held, session);
         }
@@ -335,11 +346,6 @@ impl SharedRoom {
         }
     }
 
-    /// Returns whether a caller waits.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.lock().room.is_waited_for()
-    }
-
     /// Handles the departure of a caller.
     pub(crate) fn leave(&self, at: Position) {
         let (waiter, cancelled) = {
@@ -362,9 +368,8 @@ impl SharedRoom {
     }
 
     /// Grants the node that the attempt was granted: to the first that waits, or to all if they share it.
-    /// Without anybody who waits it is released. Calls `is_open` when others may share it, before a caller has it: no
-    /// later caller may be ahead of a writer that waits.
-    pub(crate) fn granted(self: &Arc<Self>, granted: Granted, is_open: impl FnOnce()) {
+    /// If none waits, it is released.
+    pub(crate) fn granted(self: &Arc<Self>, granted: Granted) {
         let Some(held) = granted.held.clone() else { return };
         let (session, token) = (Arc::clone(&granted.session), granted.token);
         // Dropped after the mutex.
@@ -377,7 +382,6 @@ impl SharedRoom {
             }
             let location = state.room.first().map_or(Location::caller(), |waiter| waiter.location);
             let waiting = state.room.granted(held.number(), Holder::new(&held, location), clock::now());
-            self.opened(&mut state, &held, &session, token);
             let grant = |waiter: Waiter| {
                 let granted = first.take().unwrap_or_else(|| {
                     let heir = held.heir(&session, held.next_number());
@@ -386,9 +390,10 @@ impl SharedRoom {
                 });
                 (waiter, granted)
             };
-            waiting.into_iter().map(grant).collect()
+            let served = waiting.into_iter().map(grant).collect();
+            self.opened(&mut state, &held, &session, token);
+            served
         };
-        is_open();
         // All of them, before one has the lock.
         for heir in served.iter().skip(1).filter_map(|(_, granted)| granted.held.as_ref()) {
             heir.register(&session);
@@ -602,7 +607,7 @@ mod tests {
 
     /// A room in which one waits, for whom an attempt is about to begin.
     fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Position) {
-        let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, watch::Sender::default());
+        let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, None, watch::Sender::default());
         let at = arrive(&room, cleanup);
         room.lock().room.attempt_begins();
         (room, at)
@@ -634,7 +639,7 @@ mod tests {
         {
             session.lease().renewed(clock::now());
             let hand_off = HandOff { max: 9, time: Duration::MAX };
-            let room = SharedRoom::new(kind, hand_off, true, watch::Sender::default());
+            let room = SharedRoom::new(kind, hand_off, true, None, watch::Sender::default());
             let (first, mut told) = waiter();
             let at = || Position::new(cleanup.number(), false);
             assert!(matches!(room.arrive(at(), None, first), Arrived::First));
@@ -642,7 +647,7 @@ mod tests {
             let directory = LockPath::parse("", "/lock").unwrap();
             let state = HoldState::new("x-sticky-lock-0000000000".into(), kind);
             let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
-            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()), || {});
+            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()));
             let holder = told.try_recv().unwrap().unwrap().take().unwrap();
 
             let both = Barrier::new(2);
@@ -684,7 +689,7 @@ mod tests {
         session.lease().renewed(clock::now());
         for closes_first in [true, false] {
             let (cleanup, mut queue) = Cleanup::new();
-            let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, true, watch::Sender::default());
+            let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, true, None, watch::Sender::default());
             arrive(&room, &cleanup);
             room.lock().room.attempt_begins();
             let directory = LockPath::parse("", "/lock").unwrap();
@@ -693,7 +698,7 @@ mod tests {
             if closes_first {
                 room.close();
             }
-            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()), || {});
+            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()));
             assert_eq!(room.lock().room.kept().is_some(), !closes_first);
             room.close();
             assert!(queue.try_recv().is_ok(), "a node without an owner");
@@ -717,7 +722,7 @@ mod tests {
             let (attempt, mut cancelled) = attempt(&cleanup);
             let left = room.lock().begun(attempt);
             drop(left);
-            assert!(cancelled.try_recv().is_ok(), "nobody waits for it");
+            assert!(cancelled.try_recv().is_ok(), "no caller waits for it");
             room.attempt_over();
             // For the one that came another is started.
             assert_eq!(room.lock().room.wants_attempt(), another_comes);
@@ -725,7 +730,7 @@ mod tests {
         }
     }
 
-    /// The task was paused before it took the result, which nobody waits for any more.
+    /// The task was paused before it took the result, for which no caller waits any more.
     #[test]
     fn a_flush_waits_until_a_grant_that_came_too_late_is_released() {
         let (cleanup, _queue) = Cleanup::new();
@@ -741,7 +746,7 @@ mod tests {
 
     /// The room of readers, who share a node.
     fn shared(hand_off: HandOff, sticky: bool) -> Arc<SharedRoom> {
-        SharedRoom::new(Kind::Shared, hand_off, sticky, watch::Sender::default())
+        SharedRoom::new(Kind::Shared, hand_off, sticky, None, watch::Sender::default())
     }
 
     fn adopt(readers: &Arc<SharedRoom>, reader: &Arc<Held>, scene: &Scene) -> bool {
@@ -754,6 +759,19 @@ mod tests {
             Tried::Granted(mut granted) => granted.take(),
             Tried::Held | Tried::Asks => None,
         }
+    }
+
+    /// Does both at once, in two threads.
+    fn at_once<O, T>(other: impl FnOnce() -> O + Send, this: impl FnOnce() -> T) -> T {
+        let both = Barrier::new(2);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                both.wait();
+                drop(other());
+            });
+            both.wait();
+            this()
+        })
     }
 
     /// A session with a valid lease, and what is left to its cleanup.
@@ -784,6 +802,13 @@ mod tests {
             Held::new(&self.session, &self.cleanup, directory, self.cleanup.number(), state)
         }
 
+        /// Returns a room of readers, and the reader who has opened its node.
+        fn opened(&self, hand_off: HandOff, sticky: bool) -> (Arc<SharedRoom>, Arc<Held>) {
+            let (readers, reader) = (shared(hand_off, sticky), self.reader());
+            assert!(adopt(&readers, &reader, self));
+            (readers, reader)
+        }
+
         /// Returns how many nodes have been left to cleanup.
         fn deleted(&mut self) -> usize {
             std::iter::from_fn(|| self.queue.try_recv().ok()).count()
@@ -793,7 +818,7 @@ mod tests {
     /// Its task was paused between the grant and this.
     // Shows: kept-read-node
     #[tokio::test]
-    async fn a_reader_that_is_over_already_is_joined_by_nobody() {
+    async fn a_reader_that_is_over_already_is_joined_by_none() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         let readers = shared(HandOff::NONE, true);
@@ -818,9 +843,7 @@ mod tests {
     async fn a_reader_joins_neither_in_doubt_of_the_session_nor_of_a_write() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let readers = shared(HandOff::NONE, true);
-        let reader = scene.reader();
-        assert!(adopt(&readers, &reader, &scene));
+        let (readers, reader) = scene.opened(HandOff::NONE, true);
         let beside = join(&readers).unwrap();
         reader.begin_write();
         reader.release(None);
@@ -840,27 +863,15 @@ mod tests {
     async fn a_reader_that_has_left_takes_no_node_out() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let readers = shared(HandOff::NONE, true);
-        let reader = scene.reader();
-        assert!(adopt(&readers, &reader, &scene));
+        let (readers, reader) = scene.opened(HandOff::NONE, true);
         reader.release(None);
         assert!(reader.take_out() && readers.lock().room.has_node(), "it is kept as before");
         readers.give_up();
         assert_eq!(scene.deleted(), 1, "a node without an owner");
         for _ in 0..2_000 {
             scene.renew();
-            let readers = shared(HandOff::NONE, true);
-            let reader = scene.reader();
-            assert!(adopt(&readers, &reader, &scene));
-            let both = Barrier::new(2);
-            std::thread::scope(|threads| {
-                threads.spawn(|| {
-                    both.wait();
-                    let _ = reader.set_lease(Duration::ZERO);
-                });
-                both.wait();
-                reader.take_out();
-            });
+            let (_, reader) = scene.opened(HandOff::NONE, true);
+            at_once(|| reader.set_lease(Duration::ZERO), || reader.take_out());
             reader.release(None);
             assert_eq!(scene.deleted(), 1, "a node without an owner");
         }
@@ -874,20 +885,10 @@ mod tests {
         let mut scene = Scene::new(&server).await;
         for _ in 0..2_000 {
             scene.renew();
-            let readers = shared(HandOff::NONE, true);
-            let reader = scene.reader();
-            assert!(adopt(&readers, &reader, &scene));
+            let (readers, reader) = scene.opened(HandOff::NONE, true);
             let short = join(&readers).unwrap();
             readers.give_up();
-            let both = Barrier::new(2);
-            std::thread::scope(|threads| {
-                threads.spawn(|| {
-                    both.wait();
-                    let _ = short.set_lease(Duration::ZERO);
-                });
-                both.wait();
-                short.release(None);
-            });
+            at_once(|| short.set_lease(Duration::ZERO), || short.release(None));
             assert_eq!(scene.deleted(), 0, "the node of another reader");
             reader.release(None);
             assert_eq!(scene.deleted(), 1);
@@ -901,9 +902,7 @@ mod tests {
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {
             scene.renew();
-            let readers = shared(HandOff { max: 2, time: Duration::MAX }, false);
-            let reader = scene.reader();
-            assert!(adopt(&readers, &reader, &scene));
+            let (readers, reader) = scene.opened(HandOff { max: 2, time: Duration::MAX }, false);
             let all = Barrier::new(3);
             let joined: Vec<_> = std::thread::scope(|threads| {
                 let join = || {
@@ -929,18 +928,8 @@ mod tests {
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {
             scene.renew();
-            let readers = shared(HandOff::NONE, true);
-            let reader = scene.reader();
-            assert!(adopt(&readers, &reader, &scene));
-            let both = Barrier::new(2);
-            let joined = std::thread::scope(|threads| {
-                threads.spawn(|| {
-                    both.wait();
-                    reader.node_deleted(reader.name());
-                });
-                both.wait();
-                join(&readers)
-            });
+            let (readers, reader) = scene.opened(HandOff::NONE, true);
+            let joined = at_once(|| reader.node_deleted(reader.name()), || join(&readers));
             assert_eq!(reader.lost(), Some(LostReason::NodeDeleted));
             assert!(!readers.lock().room.has_node() && join(&readers).is_none());
             if let Some(held) = joined {
@@ -960,18 +949,8 @@ mod tests {
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {
             scene.renew();
-            let readers = shared(HandOff::NONE, true);
-            let reader = scene.reader();
-            assert!(adopt(&readers, &reader, &scene));
-            let both = Barrier::new(2);
-            std::thread::scope(|threads| {
-                threads.spawn(|| {
-                    both.wait();
-                    readers.give_up();
-                });
-                both.wait();
-                assert!(reader.take_out());
-            });
+            let (readers, reader) = scene.opened(HandOff::NONE, true);
+            assert!(at_once(|| readers.give_up(), || reader.take_out()));
             assert_eq!(scene.deleted(), 0, "the node of a reader that has it alone");
             reader.release(None);
             assert_eq!(scene.deleted(), 1);

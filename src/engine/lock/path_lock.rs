@@ -212,13 +212,17 @@ impl PathLock {
         options: LockOptions,
         queue: Arc<SharedQueue>,
     ) -> Self {
-        let room = |kind, is_kept| {
-            SharedRoom::new(kind, options.hand_off, is_kept && options.sticky.is_some(), client.holders())
+        let sticky = options.sticky.is_some();
+        let room = |kind, sticky, writers| {
+            SharedRoom::new(kind, options.hand_off, sticky, writers, client.holders())
         };
         let rooms = match options.recipe {
-            Recipe::Mutex => vec![room(Kind::Exclusive, true)],
-            // Only the node of readers is kept.
-            Recipe::ReadWriteLock => vec![room(Kind::Exclusive, false), room(Kind::Shared, true)],
+            Recipe::Mutex => vec![room(Kind::Exclusive, sticky, None)],
+            Recipe::ReadWriteLock => {
+                // Only the node of readers is kept.
+                let writers = room(Kind::Exclusive, false, None);
+                vec![Arc::clone(&writers), room(Kind::Shared, sticky, Some(writers))]
+            }
             Recipe::FairLock | Recipe::Semaphore | Recipe::LeaderLatch => Vec::new(),
         };
         Self {
