@@ -212,6 +212,8 @@
 //! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: authentication by a user and a password in the servers' JAAS configuration |
 //! | `sasl-gssapi` | Kerberos, by a connector of `zookeeper-client` with that feature ([`ClientBuilder::connector`]); links the system's libgssapi |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod blocking;
 mod builder;
 mod client;
@@ -268,21 +270,21 @@ pub mod simulation {
     pub use crate::session::threads::simulated::{Host, set_current};
 }
 
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/redisson.md")]
-pub mod from_redisson {}
+// The pages of `docs` that are modules of the documentation.
+macro_rules! pages {
+    ($($name:ident: $file:literal,)+) => {$(
+        #[cfg(any(doc, doctest))]
+        #[doc = include_str!($file)]
+        pub mod $name {}
+    )+};
+}
 
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/redlock.md")]
-pub mod why_no_redlock {}
-
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/testing.md")]
-pub mod testing_a_service {}
-
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/observability.md")]
-pub mod observability {}
+pages! {
+    from_redisson: "../docs/redisson.md",
+    why_no_redlock: "../docs/redlock.md",
+    testing_a_service: "../docs/testing.md",
+    observability: "../docs/observability.md",
+}
 
 /// Compiles the README's code with the documentation's.
 #[cfg(doctest)]

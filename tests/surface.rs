@@ -8,6 +8,8 @@ mod architecture;
 mod docs;
 #[path = "surface/figures.rs"]
 mod figures;
+#[path = "surface/packages.rs"]
+mod packages;
 #[path = "surface/pictures.rs"]
 mod pictures;
 #[path = "surface/rules.rs"]
