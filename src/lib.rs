@@ -194,6 +194,7 @@
 //! `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] lists all names.
 //!
 //! # Pages
+//! - [`do_i_need_this`]: when a row lock is enough, how other locks compare, and what an ensemble costs.
 //! - [`from_redisson`]: each method of `RLock` and its relatives, with its equivalent here; the weak points
 //!   of a lock in Redis, and the costs of a lock in ZooKeeper.
 //! - [`why_no_redlock`]: the rules of RedLock, and how one ensemble replaces each of them.
@@ -280,6 +281,7 @@ macro_rules! pages {
 }
 
 pages! {
+    do_i_need_this: "../docs/do-i-need-this.md",
     from_redisson: "../docs/redisson.md",
     why_no_redlock: "../docs/redlock.md",
     testing_a_service: "../docs/testing.md",
