@@ -194,13 +194,9 @@
 //! `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] lists all names.
 //!
 //! # Pages
-//! - [`do_i_need_this`]: when a row lock is enough, how other locks compare, and what an ensemble costs.
-//! - [`from_redisson`]: each method of `RLock` and its relatives, with its equivalent here; the weak points
-//!   of a lock in Redis, and the costs of a lock in ZooKeeper.
-//! - [`why_no_redlock`]: the rules of RedLock, and how one ensemble replaces each of them.
-//! - [`testing_a_service`]: how a test causes a lost lock, an expired session, an outage and a lost reply,
-//!   and what the test waits for.
-//! - [`observability`]: spans, events and metrics of locks, by name.
+//! [`guide`] leads through them: [`do_i_need_this`], [`cookbook`], [`from_curator`], [`from_redisson`],
+//! [`why_no_redlock`], [`testing_a_service`], [`observability`], [`operating`], and [`failures`], which says what
+//! each error and each warning means.
 //!
 //! # Features
 //! No feature is on by default.
@@ -271,21 +267,28 @@ pub mod simulation {
     pub use crate::session::threads::simulated::{Host, set_current};
 }
 
-// The pages of `docs` that are modules of the documentation.
+// The pages of `docs` that are modules of the documentation. Links between them are to files in the pages, and to
+// modules in `links.md`, which comes first here.
 macro_rules! pages {
     ($($name:ident: $file:literal,)+) => {$(
         #[cfg(any(doc, doctest))]
+        #[doc = include_str!("../docs/links.md")]
         #[doc = include_str!($file)]
         pub mod $name {}
     )+};
 }
 
 pages! {
+    guide: "../docs/README.md",
     do_i_need_this: "../docs/do-i-need-this.md",
+    cookbook: "../docs/cookbook.md",
+    from_curator: "../docs/from-curator.md",
     from_redisson: "../docs/redisson.md",
     why_no_redlock: "../docs/redlock.md",
     testing_a_service: "../docs/testing.md",
     observability: "../docs/observability.md",
+    operating: "../docs/operating.md",
+    failures: "../docs/failures.md",
 }
 
 /// Compiles the README's code with the documentation's.

@@ -6,6 +6,8 @@
 mod architecture;
 #[path = "surface/docs.rs"]
 mod docs;
+#[path = "surface/failures.rs"]
+mod failures;
 #[path = "surface/figures.rs"]
 mod figures;
 #[path = "surface/packages.rs"]

@@ -58,7 +58,7 @@ fn pages_of_packages_have_no_relative_link() {
 }
 
 /// The variants and the public fields that the declaration of a type in this file is followed by.
-fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
+pub(super) fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
     let is_type = declaration.starts_with("pub enum") || declaration.starts_with("pub struct");
     let body = text.split(declaration).nth(1).and_then(|rest| rest.split("\n}\n").next());
     let lines = body.filter(|_| is_type && declaration.ends_with('{')).unwrap_or_default().lines();
