@@ -95,6 +95,9 @@ fn conclude(arguments: &Arguments, report: &Report) -> ExitCode {
             }
         }
     }
+    if report.lost.is_none() && report.most_inside == 1 && report.tokens_rise && !arguments.json {
+        println!("OK: the lock was kept over {} kills, and one held it at a time", report.kills.len());
+    }
     if let Some(lost) = &report.lost {
         eprintln!("member_killed: {lost}");
     }

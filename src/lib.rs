@@ -194,12 +194,9 @@
 //! `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] lists all names.
 //!
 //! # Pages
-//! - [`from_redisson`]: each method of `RLock` and its relatives, with its equivalent here; the weak points
-//!   of a lock in Redis, and the costs of a lock in ZooKeeper.
-//! - [`why_no_redlock`]: the rules of RedLock, and how one ensemble replaces each of them.
-//! - [`testing_a_service`]: how a test causes a lost lock, an expired session, an outage and a lost reply,
-//!   and what the test waits for.
-//! - [`observability`]: spans, events and metrics of locks, by name.
+//! [`guide`] leads through them: [`do_i_need_this`], [`cookbook`], [`from_curator`], [`from_redisson`],
+//! [`why_no_redlock`], [`testing_a_service`], [`observability`], [`operating`], and [`failures`], which says what
+//! each error and each warning means.
 //!
 //! # Features
 //! No feature is on by default.
@@ -211,6 +208,8 @@
 //! | `tls` | `ClientBuilder::tls` and `TlsOptions`: TLS and mutual TLS, by rustls |
 //! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: authentication by a user and a password in the servers' JAAS configuration |
 //! | `sasl-gssapi` | Kerberos, by a connector of `zookeeper-client` with that feature ([`ClientBuilder::connector`]); links the system's libgssapi |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod blocking;
 mod builder;
@@ -268,21 +267,29 @@ pub mod simulation {
     pub use crate::session::threads::simulated::{Host, set_current};
 }
 
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/redisson.md")]
-pub mod from_redisson {}
+// The pages of `docs` that are modules of the documentation. Links between them are to files in the pages, and to
+// modules in `links.md`, which comes first here.
+macro_rules! pages {
+    ($($name:ident: $file:literal,)+) => {$(
+        #[cfg(any(doc, doctest))]
+        #[doc = include_str!("../docs/links.md")]
+        #[doc = include_str!($file)]
+        pub mod $name {}
+    )+};
+}
 
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/redlock.md")]
-pub mod why_no_redlock {}
-
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/testing.md")]
-pub mod testing_a_service {}
-
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/observability.md")]
-pub mod observability {}
+pages! {
+    guide: "../docs/README.md",
+    do_i_need_this: "../docs/do-i-need-this.md",
+    cookbook: "../docs/cookbook.md",
+    from_curator: "../docs/from-curator.md",
+    from_redisson: "../docs/redisson.md",
+    why_no_redlock: "../docs/redlock.md",
+    testing_a_service: "../docs/testing.md",
+    observability: "../docs/observability.md",
+    operating: "../docs/operating.md",
+    failures: "../docs/failures.md",
+}
 
 /// Compiles the README's code with the documentation's.
 #[cfg(doctest)]

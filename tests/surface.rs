@@ -6,8 +6,12 @@
 mod architecture;
 #[path = "surface/docs.rs"]
 mod docs;
+#[path = "surface/failures.rs"]
+mod failures;
 #[path = "surface/figures.rs"]
 mod figures;
+#[path = "surface/packages.rs"]
+mod packages;
 #[path = "surface/pictures.rs"]
 mod pictures;
 #[path = "surface/rules.rs"]

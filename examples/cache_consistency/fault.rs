@@ -47,21 +47,24 @@ impl FaultInjector {
         pid: Option<Pid>,
         history: &mut History,
     ) -> Result<Option<String>, Error> {
-        let timeout = self.session_timeout;
         let Some(pid) = pid else { return Ok(None) };
         Ok(Some(match fault {
             Fault::Kill => {
                 kill_process(pid, Signal::KILL)?;
                 history.killed(worker);
-                format!("a writer was killed with the lock; its session lasts {timeout:?}")
+                "a writer was killed with the lock".to_owned()
             }
             Fault::Pause(role) => {
                 let (paused, since) = (monotonic(), Instant::now());
                 self.victim = Some(Victim { worker, role, pid, from, paused, since });
                 let role = if role == Role::Reader { "reader" } else { "writer" };
-                format!("a {role} is stopped with the lock; its session lasts {timeout:?}")
+                format!("a {role} is stopped with the lock")
             }
         }))
+    }
+
+    pub(crate) fn session_timeout(&self) -> Duration {
+        self.session_timeout
     }
 
     /// Resumes the victim if this section shows that its session has expired: a writer was inside after a

@@ -116,6 +116,12 @@ impl Report {
         Self { figures, config, faults, tallies, history, first_failure: failures.into_iter().next() }
     }
 
+    /// Returns what holds if nothing is broken.
+    pub(crate) fn claim(&self) -> String {
+        let Figures { reads, writes, .. } = &self.figures;
+        format!("none of {reads} reads was stale, over {writes} writes")
+    }
+
     /// Returns what must not happen and did, a line each.
     pub(crate) fn broken_promises(&self) -> Vec<String> {
         let figures = &self.figures;
@@ -181,7 +187,7 @@ impl fmt::Display for Report {
             ("beside a writer", figures.overlaps),
             ("refused by the token", figures.fenced),
         ];
-        for (name, number) in rows {
+        for (name, number) in rows.into_iter().filter(|(_, number)| *number > 0) {
             writeln!(f, "{name:<24}{number:>8}")?;
         }
         writeln!(f)?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use zookeeper_recipes::Client;
 
+use crate::common::countdown::Countdown;
 use crate::common::log::Log;
 use crate::common::program::unless_interrupted;
 use crate::common::workers::{FromWorker, Workers};
@@ -93,6 +94,7 @@ impl Monitor {
     ) -> Result<(), Error> {
         let bar = progress_bar(self.config.writes);
         let mut ticks = tokio::time::interval(TICK);
+        let mut countdown = None;
         // The first write may take long, and nothing would be drawn until then.
         bar.tick();
         self.history = History::start();
@@ -119,7 +121,7 @@ impl Monitor {
                     if let Some(fault) = stops {
                         let pid = workers.pid(worker);
                         let notice = faults.on_stop(worker, from, fault, pid, &mut self.history)?;
-                        bar.set_message(notice.unwrap_or_default());
+                        countdown = notice.map(|what| Countdown::start(&bar, what, faults.session_timeout()));
                         self.log(worker, monotonic(), "has stopped");
                     }
                     false
@@ -128,6 +130,8 @@ impl Monitor {
                     let section = self.history.left(worker, role, ending, until);
                     faults.on_section(&section, &mut self.history)?;
                     if let Ending::Written { version } = ending {
+                        // The lock is free again.
+                        countdown = None;
                         bar.inc(1);
                         bar.set_message(format!("version {version}"));
                     }
@@ -162,6 +166,7 @@ impl Monitor {
         }
         self.history.finish();
         self.log.print_all(&bar);
+        drop(countdown);
         bar.finish_and_clear();
         Ok(())
     }

@@ -3,12 +3,15 @@
 //! The run starts them all at the same moment, counts what is done, and kills the worker that has stopped
 //! itself for that.
 
+use std::time::Duration;
+
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::countdown::Countdown;
 use super::program::unless_interrupted;
 use super::worker::{Commands, send};
 use super::workers::{FromWorker, Workers};
@@ -103,16 +106,18 @@ impl<T> Outcome<T> {
 }
 
 /// Runs a worker for each assignment, from the first one's start to the last one's end; returns `None` if
-/// that was interrupted. `steps` and `what` are how many things are to be done in all, and what they are.
+/// that was interrupted. `steps` and `what` are how many things are to be done in all, and what they are;
+/// `session_timeout` is that of the workers.
 pub(crate) async fn run<T: DeserializeOwned + Send + 'static>(
     assignments: impl IntoIterator<Item = impl Serialize>,
     steps: u32,
     what: &str,
+    session_timeout: Duration,
 ) -> Result<Option<Outcome<T>>, Error> {
     let mut workers = Workers::<Message<T>>::new();
     let outcome = unless_interrupted(async {
         workers.start(assignments, |message| matches!(message, Message::Ready)).await?;
-        watch(&mut workers, &progress_bar(steps, what)).await
+        watch(&mut workers, &progress_bar(steps, what), session_timeout).await
     })
     .await?;
     // Also after an interrupt: no worker is left behind.
@@ -123,8 +128,10 @@ pub(crate) async fn run<T: DeserializeOwned + Send + 'static>(
 async fn watch<T: DeserializeOwned + Send + 'static>(
     workers: &mut Workers<Message<T>>,
     bar: &ProgressBar,
+    session_timeout: Duration,
 ) -> Result<Outcome<T>, Error> {
     let mut outcome = Outcome { tallies: Vec::new(), failures: Vec::new(), killed: None, seconds: 0.0 };
+    let mut countdown = None;
     // The first step may take long, and nothing would be drawn until then.
     bar.tick();
     let start = monotonic();
@@ -139,7 +146,8 @@ async fn watch<T: DeserializeOwned + Send + 'static>(
                 if let Some(pid) = workers.pid(worker) {
                     kill_process(pid, Signal::KILL)?;
                     outcome.killed = Some(worker);
-                    bar.set_message(format!("worker {} was killed; its session lives on", worker + 1));
+                    let what = format!("worker {} was killed", worker + 1);
+                    countdown = Some(Countdown::start(bar, what, session_timeout));
                 }
             }
             FromWorker::Message(Message::Failed(error)) => {
@@ -159,6 +167,7 @@ async fn watch<T: DeserializeOwned + Send + 'static>(
         }
     }
     outcome.seconds = round(monotonic().saturating_sub(start) as f64 / 1e9);
+    drop(countdown);
     bar.finish_and_clear();
     Ok(outcome)
 }

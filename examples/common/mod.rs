@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 
+pub(crate) mod countdown;
 pub(crate) mod crew;
 pub(crate) mod db;
 pub(crate) mod log;

@@ -1,7 +1,7 @@
 //! The program around a run: its exit codes, its output, and its end by a signal.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -19,7 +19,9 @@ const INTERRUPTED: u8 = 130;
 /// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    /// What goes to stdout.
+    /// What holds if nothing is broken: the first line of the output.
+    pub(crate) claim: String,
+    /// What goes to stdout behind it.
     pub(crate) text: String,
     /// What must not happen and did, a line each.
     pub(crate) broken_promises: Vec<String>,
@@ -27,15 +29,18 @@ pub(crate) struct Verdict {
     pub(crate) troubles: Vec<String>,
 }
 
-/// Returns a table of figures below a heading; with `json`, followed by all of them as one JSON object.
+/// Returns a table of figures below a heading, without the rows of zero; with `json`, followed by all of them as one
+/// JSON object.
 pub(crate) fn table(
     heading: &str,
     rows: &[(&str, &dyn fmt::Display)],
     json: Option<&impl Serialize>,
 ) -> Result<String, Error> {
     let mut text = format!("{heading}\n\n");
-    for (name, figure) in rows {
-        text += &format!("{name:<28}{:>10}\n", figure.to_string());
+    for (name, figure) in rows.iter().map(|(name, figure)| (name, figure.to_string())) {
+        if figure != "0" {
+            text += &format!("{name:<28}{figure:>10}\n");
+        }
     }
     if let Some(figures) = json {
         text += &format!("{}\n", serde_json::to_string(figures)?);
@@ -66,14 +71,33 @@ pub(crate) fn run(
     })
 }
 
+/// Colours, by their numbers in ANSI's escape sequences.
+const RED: u8 = 31;
+const GREEN: u8 = 32;
+const YELLOW: u8 = 33;
+
+/// Returns the text in a colour, if stdout is a terminal and `NO_COLOR` is not set.
+fn paint(text: &str, colour: u8) -> String {
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if is_plain || !std::io::stdout().is_terminal() {
+        return text.to_owned();
+    }
+    format!("\x1b[1;{colour}m{text}\x1b[0m")
+}
+
 fn conclude(name: &str, verdict: Option<Verdict>) -> Result<ExitCode, Error> {
-    let Some(Verdict { text, broken_promises, troubles }) = verdict else {
+    let Some(Verdict { claim, text, broken_promises, troubles }) = verdict else {
         eprintln!("{name}: interrupted");
         return Ok(ExitCode::from(INTERRUPTED));
     };
+    let verdict = match (broken_promises.is_empty(), troubles.is_empty()) {
+        (false, _) => paint("BROKEN", RED) + ": " + &broken_promises.join("; "),
+        (true, false) => paint("NO VERDICT", YELLOW) + ": the run did not go as it was asked for",
+        (true, true) => paint("OK", GREEN) + ": " + &claim,
+    };
     // Not `print!`, which panics if the reader is gone.
-    std::io::stdout().write_all(text.as_bytes())?;
-    for line in broken_promises.iter().chain(&troubles) {
+    std::io::stdout().write_all(format!("{verdict}\n{text}").as_bytes())?;
+    for line in &troubles {
         eprintln!("{name}: {line}");
     }
     Ok(match (broken_promises.is_empty(), troubles.is_empty()) {

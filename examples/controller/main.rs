@@ -62,7 +62,7 @@ async fn control(options: &Options) -> Result<Option<Verdict>, Error> {
         db: db.clone(),
         config: config.clone(),
     });
-    let Some(outcome) = run::run(assignments).await? else { return Ok(None) };
+    let Some(outcome) = run::run(assignments, config.session_timeout).await? else { return Ok(None) };
     let audit = store.audit()?;
     client.close().await?;
     report::verdict(options, &config, servers.backend, &outcome, &audit).map(Some)

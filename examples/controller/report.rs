@@ -78,7 +78,9 @@ pub(crate) fn verdict(
         (outcome.done + 1 != PROCESSES, "not every process but the one that was killed has led to the end"),
     ];
     let missing = missing.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, what)| what.to_owned());
+    let fenced = figures.fenced;
     Ok(Verdict {
+        claim: format!("one leader at a time in {} terms; stale writes refused: {fenced}", audit.terms),
         text,
         broken_promises: program::broken(&promises),
         troubles: outcome.failures.first().cloned().into_iter().chain(missing).collect(),

@@ -1,8 +1,12 @@
 //! The run: who leads when, who is killed, who is stopped and woken.
 
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Signal, kill_process};
 use serde::Serialize;
 
+use crate::common::countdown::Countdown;
 use crate::common::program::unless_interrupted;
 use crate::common::workers::{FromWorker, Workers};
 use crate::common::{Error, monotonic, round};
@@ -35,11 +39,12 @@ struct Lead {
 /// interrupted.
 pub(crate) async fn run(
     assignments: impl IntoIterator<Item = impl Serialize>,
+    session_timeout: Duration,
 ) -> Result<Option<Outcome>, Error> {
     let mut workers = Workers::<Message>::new();
     let outcome = unless_interrupted(async {
         workers.start(assignments, |message| matches!(message, Message::Ready)).await?;
-        watch(&mut workers).await
+        watch(&mut workers, session_timeout).await
     })
     .await?;
     // Also after an interrupt: no worker is left behind.
@@ -47,10 +52,26 @@ pub(crate) async fn run(
     outcome.transpose()
 }
 
-async fn watch(workers: &mut Workers<Message>) -> Result<Outcome, Error> {
+/// Tells what happens, above what is waited for.
+struct Watched {
+    bar: ProgressBar,
+    start: u64,
+}
+
+impl Watched {
+    fn say(&self, worker: u32, what: &str) {
+        let seconds = monotonic().saturating_sub(self.start) as f64 / 1e9;
+        self.bar.suspend(|| eprintln!("{seconds:8.3} s  process {} {what}", worker + 1));
+    }
+}
+
+async fn watch(workers: &mut Workers<Message>, session_timeout: Duration) -> Result<Outcome, Error> {
     let (mut outcome, mut leads) = (Outcome::default(), Vec::<Lead>::new());
     let mut stopped = None;
     let start = monotonic();
+    let style = ProgressStyle::with_template("{spinner} {wide_msg}")?;
+    let watched = Watched { bar: ProgressBar::new_spinner().with_style(style), start };
+    let mut countdown = None;
     workers.send_all("start").await;
     let mut working = vec![true; workers.len()];
     while working.contains(&true) {
@@ -66,7 +87,11 @@ async fn watch(workers: &mut Workers<Message>) -> Result<Outcome, Error> {
         };
         match message {
             Message::Ready => {}
-            Message::Leads { at } => leads.push(Lead { worker, from: at, to: u64::MAX }),
+            Message::Leads { at } => {
+                countdown = None;
+                watched.say(worker, "leads");
+                leads.push(Lead { worker, from: at, to: u64::MAX });
+            }
             Message::Wrote => {
                 // The next leader has written: now the write of the last one would be wrong.
                 if let Some(pid) = stopped.take_if(|stopped| *stopped != worker).and_then(|s| workers.pid(s))
@@ -74,9 +99,16 @@ async fn watch(workers: &mut Workers<Message>) -> Result<Outcome, Error> {
                     kill_process(pid, Signal::CONT)?;
                 }
             }
-            Message::Fenced => outcome.fenced += 1,
+            Message::Fenced => {
+                watched.say(worker, "wrote for its former term, and was refused");
+                outcome.fenced += 1;
+            }
             Message::Stopped { at, to_be_killed } => {
                 end(&mut leads, worker, at);
+                let what = if to_be_killed { "was killed" } else { "is stopped before a write" };
+                watched.say(worker, what);
+                let waiting_for = format!("process {} {what}", worker + 1);
+                countdown = Some(Countdown::start(&watched.bar, waiting_for, session_timeout));
                 if !to_be_killed {
                     stopped = Some(worker);
                 } else if let Some(pid) = workers.pid(worker) {
@@ -86,6 +118,7 @@ async fn watch(workers: &mut Workers<Message>) -> Result<Outcome, Error> {
                 }
             }
             Message::Woken { leads } => {
+                watched.say(worker, "is woken");
                 outcome.woken = true;
                 outcome.overlaps += u32::from(leads);
             }
@@ -93,6 +126,7 @@ async fn watch(workers: &mut Workers<Message>) -> Result<Outcome, Error> {
             Message::Ended { at } => end(&mut leads, worker, at),
             Message::Done => {
                 working[worker as usize] = false;
+                watched.say(worker, "is done");
                 outcome.done += 1;
             }
             Message::Failed(error) => {
@@ -101,6 +135,8 @@ async fn watch(workers: &mut Workers<Message>) -> Result<Outcome, Error> {
             }
         }
     }
+    drop(countdown);
+    watched.bar.finish_and_clear();
     outcome.overlaps += overlaps(leads);
     outcome.seconds = round(monotonic().saturating_sub(start) as f64 / 1e9);
     Ok(outcome)

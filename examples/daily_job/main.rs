@@ -60,7 +60,7 @@ async fn live(options: &Options) -> Result<Option<Verdict>, Error> {
         config: config.clone(),
     });
     let steps = config.days * config.nodes;
-    let outcome = crew::run::<()>(assignments, steps, "wake-ups").await?;
+    let outcome = crew::run::<()>(assignments, steps, "wake-ups", config.session_timeout).await?;
     let books = Books::read(&tree, &root).await?;
     tree.delete(&root).await?;
     client.close().await?;

@@ -99,6 +99,10 @@ pub(crate) fn verdict(
         options.run.json.then_some(&figures),
     )?;
     Ok(Verdict {
+        claim: format!(
+            "the job ran once on each of {} days, although {} nodes woke for it",
+            config.days, config.nodes
+        ),
         text,
         broken_promises: program::broken(&promises),
         troubles: outcome.troubles(options.kill_one),

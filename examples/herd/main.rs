@@ -94,7 +94,9 @@ async fn compare(options: &Options) -> Result<Option<Verdict>, Error> {
     if options.run.json {
         text += &format!("{}\n", serde_json::to_string(&figures)?);
     }
+    let (naive, waiters) = (last.naive, last.waiters);
     Ok(Some(Verdict {
+        claim: format!("a release wakes one of {waiters} waiters; with the naive lock it wakes {naive:.0}"),
         text,
         broken_promises: program::broken(&[(
             figures.herds,

@@ -61,5 +61,6 @@ fn hold_sale() -> Result<Option<Verdict>, Error> {
     if options.json {
         text += &format!("{}\n", serde_json::to_string(&report.figures)?);
     }
-    Ok(Some(Verdict { text, broken_promises: report.broken_promises(), troubles: report.troubles() }))
+    let claim = report.claim();
+    Ok(Some(Verdict { claim, text, broken_promises: report.broken_promises(), troubles: report.troubles() }))
 }

@@ -71,9 +71,9 @@ const FAIR_AT_ONCE: usize = 500;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Scenario {
-    /// The article's program: many users, few items, a short wait
+    /// The sale of an article about Curator's mutex: many users, few items, a short wait
     ArticleSale,
-    /// Another article's rush: 100,000 users at once, a long wait, and a second of work for each order
+    /// The rush of an article about a lock in Redis: 100,000 users at once, a long wait, and a second of work for each order
     ArticleRush,
 }
 

@@ -292,6 +292,12 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// Returns what holds if nothing is broken.
+    pub(crate) fn claim(&self) -> String {
+        let Figures { sold, stock, users, .. } = self.figures;
+        format!("{sold} of {stock} sold, none twice; never two of {users} users inside at once")
+    }
+
     /// Returns what must not happen and did, a line each.
     pub(crate) fn broken_promises(&self) -> Vec<String> {
         let figures = &self.figures;
@@ -360,7 +366,7 @@ impl fmt::Display for Report {
             ("two inside at once", figures.overlaps),
             ("refused by the token", figures.fenced),
         ];
-        for (name, number) in rows {
+        for (name, number) in rows.into_iter().filter(|(_, number)| *number > 0) {
             writeln!(f, "{name:<24}{number:>8}")?;
         }
         writeln!(f)?;
@@ -380,6 +386,11 @@ impl fmt::Display for Report {
             writeln!(f, "{worker:<12}{:>12}{:>8}{percent:>7.0}%", share.sections, share.sold)?;
         }
         writeln!(f)?;
+        let inside: u32 = self.shares.iter().map(|share| share.sections).sum();
+        let outside = figures.sold_out.saturating_sub(inside.saturating_sub(figures.sold));
+        if config.lock != Lock::ReadWrite && outside > 0 {
+            writeln!(f, "{outside} users saw that nothing was left, and did not go inside")?;
+        }
         if config.lock != Lock::None {
             writeln!(
                 f,

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::Client;
 
+use crate::common::countdown::Countdown;
 use crate::common::log::Log;
 use crate::common::program::unless_interrupted;
 use crate::common::workers::{FromWorker, Workers};
@@ -105,7 +106,7 @@ async fn sell(
 ) -> Result<(), Error> {
     let queue = QueueSampler::start(locks);
     let bar = progress_bar(config.users);
-    let mut log = Log::default();
+    let (mut log, mut countdown) = (Log::default(), None);
     let mut ticks = tokio::time::interval(TICK);
     // The first user may take long to leave, and nothing would be drawn until then.
     bar.tick();
@@ -120,7 +121,7 @@ async fn sell(
             },
             _ = ticks.tick(), if faults.is_busy() || !log.is_empty() => {
                 if let Some(notice) = faults.on_tick(ledger.history_mut())? {
-                    bar.set_message(notice);
+                    countdown = Some(Countdown::start(&bar, notice, faults.session_timeout()));
                 }
                 log.print_due(&bar);
                 continue;
@@ -132,7 +133,7 @@ async fn sell(
                 ledger.record_event(worker, &event);
                 // Before the log is written: the worker goes on meanwhile.
                 if let Some(notice) = faults.on_event(&event, pid, locks, store, ledger.history_mut())? {
-                    bar.set_message(notice);
+                    countdown = Some(Countdown::start(&bar, notice, faults.session_timeout()));
                 }
                 if let Some(line) = ledger.log_line(&event) {
                     log.add(event.at, line);
@@ -142,6 +143,8 @@ async fn sell(
                 bar.inc(visits.len() as u64);
                 for visit in visits {
                     if visit.outcome == Outcome::Sold {
+                        // The lock is free again.
+                        countdown = None;
                         bar.set_message(format!("user {} bought", visit.user));
                     }
                     ledger.record_visit(visit);
@@ -158,6 +161,7 @@ async fn sell(
     }
     ledger.finish(queue.peak());
     log.print_all(&bar);
+    drop(countdown);
     bar.finish_and_clear();
     Ok(())
 }

@@ -63,7 +63,7 @@ async fn place_orders(options: &Options) -> Result<Option<Verdict>, Error> {
         config: config.clone(),
         is_killed: options.kill_one && process == 0,
     });
-    let outcome = crew::run::<u32>(assignments, config.orders, "orders").await?;
+    let outcome = crew::run::<u32>(assignments, config.orders, "orders", config.session_timeout).await?;
     let orders = Orders::read(&tree, &root, &config).await?;
     tree.delete(&root).await?;
     client.close().await?;

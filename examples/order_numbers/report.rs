@@ -123,7 +123,12 @@ pub(crate) fn verdict(
         ],
         options.run.json.then_some(&figures),
     )?;
+    let claim = match config.lock {
+        Lock::Mutex => format!("{issued} orders have the numbers 1 to {issued}: none twice, none missing"),
+        _ => format!("{issued} orders have {distinct} numbers: none twice"),
+    };
     Ok(Verdict {
+        claim,
         text,
         broken_promises: program::broken(&promises),
         troubles: outcome.troubles(options.kill_one),

@@ -55,7 +55,8 @@ async fn visit(options: &Options) -> Result<Option<Verdict>, Error> {
         db: db.clone(),
         config: options.config.clone(),
     });
-    let outcome = crew::run::<()>(assignments, options.config.visits, "visits").await?;
+    let outcome =
+        crew::run::<()>(assignments, options.config.visits, "visits", options.config.session_timeout).await?;
     let Some(outcome) = outcome else { return Ok(None) };
     let usage = service.usage()?;
     client.close().await?;

@@ -70,5 +70,7 @@ pub(crate) fn verdict(
         ],
         options.run.json.then_some(&figures),
     )?;
-    Ok(Verdict { text, broken_promises: program::broken(&promises), troubles: outcome.troubles(false) })
+    let claim = format!("{} visits, and never more than {} at once", figures.served, config.n);
+    let broken_promises = program::broken(&promises);
+    Ok(Verdict { claim, text, broken_promises, troubles: outcome.troubles(false) })
 }

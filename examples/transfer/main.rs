@@ -64,7 +64,9 @@ async fn transfer(options: &Options) -> Result<Option<Verdict>, Error> {
         db: db.clone(),
         config: config.clone(),
     });
-    let Some(outcome) = crew::run::<Tally>(assignments, config.transfers, "transfers").await? else {
+    let Some(outcome) =
+        crew::run::<Tally>(assignments, config.transfers, "transfers", config.session_timeout).await?
+    else {
         return Ok(None);
     };
     let audit = bank.audit()?;

@@ -90,5 +90,8 @@ pub(crate) fn verdict(
         ],
         options.run.json.then_some(&figures),
     )?;
-    Ok(Verdict { text, broken_promises: program::broken(&promises), troubles: outcome.troubles(false) })
+    let claim =
+        format!("after {} transfers the accounts have {} as before", figures.transfers, figures.total);
+    let broken_promises = program::broken(&promises);
+    Ok(Verdict { claim, text, broken_promises, troubles: outcome.troubles(false) })
 }

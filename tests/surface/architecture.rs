@@ -141,7 +141,8 @@ impl Modules {
                     });
                     at = end;
                 }
-                TokenTree::Ident(word) if *word == "mod" => {
+                // Not `mod $name` of a macro.
+                TokenTree::Ident(word) if *word == "mod" && !is_punct(tokens.get(at + 1), '$') => {
                     let Some(TokenTree::Ident(name)) = tokens.get(at + 1) else { panic!("a module's name") };
                     let child: Vec<String> = path.iter().cloned().chain([name.to_string()]).collect();
                     let parent = self.all.get_mut(path).unwrap();

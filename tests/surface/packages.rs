@@ -1,0 +1,88 @@
+//! What the published packages show: their pages without links into the repository, and the interface as a list.
+
+use std::fmt::Write;
+
+use super::docs::items;
+use super::{assert_written, read, without_unit_tests};
+
+/// The name of the module of the documentation that includes a page.
+fn module_of(page: &str) -> Option<String> {
+    let library = read("src/lib.rs");
+    let entry = library.lines().find(|line| line.ends_with(&format!(": \"../{page}\",")))?;
+    Some(entry.trim().split(':').next()?.to_owned())
+}
+
+/// A page without the targets that only the repository has: a link to a module of the documentation instead, or the text
+/// of the link alone. Lines with pictures are left out.
+fn without_relative_links(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("![")).collect();
+    let text = lines.join("\n").replace("\n\n\n\n", "\n\n") + "\n";
+    let (mut shown, mut rest) = (String::new(), text.as_str());
+    while let Some((before, target, after)) = link(rest) {
+        shown.push_str(before);
+        if target.starts_with(['#', 'h']) {
+            let _ = write!(shown, "]({target})");
+        } else if let Some(module) = module_of(target) {
+            let docs = "https://docs.rs/zookeeper-recipes/latest/zookeeper_recipes";
+            let _ = write!(shown, "]({docs}/{module}/)");
+        } else {
+            shown.remove(shown.rfind('[').unwrap());
+        }
+        rest = after;
+    }
+    shown + rest
+}
+
+/// What comes before the end of a link's text, the target, and the rest.
+fn link(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once("](")?;
+    let (target, after) = rest.split_once(')')?;
+    Some((before, target, after))
+}
+
+#[test]
+fn the_page_of_the_crate_is_the_readme_without_the_repository() {
+    assert_written("CRATE.md", &without_relative_links(&read("README.md")));
+}
+
+#[test]
+fn pages_of_packages_have_no_relative_link() {
+    for page in ["CRATE.md", "test-server/README.md", "zklock/README.md"] {
+        let text = read(page);
+        let mut rest = text.as_str();
+        while let Some((_, target, after)) = link(rest) {
+            assert!(target.starts_with('#') || target.starts_with("https://"), "{page}: {target}");
+            rest = after;
+        }
+    }
+}
+
+/// The variants and the public fields that the declaration of a type in this file is followed by.
+pub(super) fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
+    let is_type = declaration.starts_with("pub enum") || declaration.starts_with("pub struct");
+    let body = text.split(declaration).nth(1).and_then(|rest| rest.split("\n}\n").next());
+    let lines = body.filter(|_| is_type && declaration.ends_with('{')).unwrap_or_default().lines();
+    let is_shown = |line: &&str| {
+        let line = line.trim_start();
+        line.starts_with("pub ") || declaration.starts_with("pub enum") && !line.starts_with(['/', '#', ')'])
+    };
+    lines.filter(is_shown).filter(|line| !line.trim().is_empty()).collect()
+}
+
+/// The interface as a list, so that a change of it shows in the review. Implementations of traits are not on it.
+#[test]
+fn the_interface_is_as_listed() {
+    let (mut list, mut file) = (String::new(), None);
+    for item in items() {
+        if file.as_ref() != Some(&item.file) {
+            let _ = writeln!(list, "\n{}", item.file.display());
+        }
+        let _ = writeln!(list, "  {}", item.declaration.trim_end_matches([' ', '{', ';', ',']));
+        for member in members(without_unit_tests(&read(&item.file)), &item.declaration) {
+            let _ = writeln!(list, "  {}", member.trim_end_matches(','));
+        }
+        file = Some(item.file);
+    }
+    assert!(list.lines().count() > 300, "{list}");
+    assert_written("tests/surface/public-api.txt", list.trim_start());
+}
