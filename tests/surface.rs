@@ -45,7 +45,7 @@ use zookeeper_recipes::{
 };
 use zookeeper_recipes::{Contender, ContenderKind, Identity};
 use zookeeper_recipes::{GroupMember, GroupWatch, PersistentNode, PersistentNodeError, PersistentNodeState};
-use zookeeper_recipes::{LeaderLatch, LeaderSelector, Leadership, LeadershipState, Participant};
+use zookeeper_recipes::{LeaderLatch, LeaderSelector, LeaderWatch, Leadership, LeadershipState, Participant};
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
 fn free<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -123,6 +123,7 @@ fn types_go_anywhere() {
     all!(error: PersistentNodeError);
     all!(borrowed: Transaction<'static>);
     all!(free: PersistentNode, RecipeBuilder<PersistentNode>, PersistentNodeState, GroupMember, GroupWatch);
+    all!(free: LeaderWatch);
     all!(copied: PersistentNodeState);
     all!(free: OnceJob, OnceOutcome<u32>, OnceRun);
     all!(cloned: OnceJob, OnceOutcome<u32>);

@@ -13,7 +13,8 @@ use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ErrorKind, FencingToken, InterProcessMutex, LeaderLatch,
-    LeaderSelector, Leadership, LeadershipState, LostReason, Participant, RetryPolicy, TransactionError,
+    LeaderSelector, LeaderWatch, Leadership, LeadershipState, LostReason, Participant, RetryPolicy,
+    TransactionError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, Op, Server};
 
@@ -821,4 +822,74 @@ async fn a_leader_that_is_cut_off_stops_before_the_next_one_leads() {
     leads(&second).await;
     assert!(dropped.load(Ordering::SeqCst) && !first.has_leadership());
     assert!(within("the loss", task).await.unwrap().is_err());
+}
+
+// Who leads, without taking part.
+
+async fn next(leaders: &mut LeaderWatch) -> Option<String> {
+    within("another leader", leaders.changed()).await.unwrap().map(|leader| leader.id().to_owned())
+}
+
+#[tokio::test]
+async fn a_watch_follows_the_leaders_without_taking_part() {
+    let server = Server::start().unwrap();
+    let watcher = connect(&server).await;
+    let mut leaders = LeaderLatch::builder(&watcher, PATH).watch_leader().unwrap();
+    assert_eq!(next(&mut leaders).await, None, "without a directory");
+    let (_clients, [first, second], _) = pair(&server).await;
+    assert_eq!(next(&mut leaders).await.as_deref(), Some("first"));
+    assert_eq!(queue(&server).len(), 2, "the watcher has no node");
+
+    // Another participant changes nothing.
+    let mut waiting = task::spawn(leaders.changed());
+    assert_pending!(waiting.poll());
+    let third = latch(&connect(&server).await, "third");
+    second.close().await.unwrap();
+    until(&server, "the others", |view| {
+        let nodes = view.children(PATH);
+        nodes.len() == 2 && nodes.iter().any(|node| node.ends_with("0000000002"))
+    })
+    .await;
+    Barrier::new(&watcher).await.pass().await;
+    assert_pending!(waiting.poll());
+    drop(waiting);
+
+    first.close().await.unwrap();
+    leads(&third).await;
+    assert_eq!(next(&mut leaders).await.as_deref(), Some("third"), "after a call that was dropped");
+    drop(third);
+    assert_eq!(next(&mut leaders).await, None);
+}
+
+#[tokio::test]
+async fn a_watch_of_the_leader_outlives_sessions_until_its_client_is_closed() {
+    let server = start();
+    let (clients, [first, second], _) = pair(&server).await;
+    // Of a client that takes part with another option.
+    let mut leaders = LeaderLatch::builder(&clients[1], PATH).watch_leader().unwrap();
+    assert_eq!(next(&mut leaders).await.as_deref(), Some("first"));
+    drop(second);
+    queued(&server, 1).await;
+    let mut waiting = task::spawn(leaders.changed());
+    assert_pending!(waiting.poll());
+    server.expire_session(session(&clients[1]));
+    drop(first);
+    let leader = within("another leader", waiting).await.unwrap();
+    assert_eq!(leader, None);
+    clients[1].close().await.unwrap();
+    assert_eq!(leaders.changed().await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_watch_is_no_handle_and_knows_the_elections_of_both_recipes() {
+    let server = start();
+    let client = connect(&server).await;
+    let mut leaders = LeaderSelector::builder(&client, PATH).watch_leader().unwrap();
+    let selector = LeaderSelector::builder(&client, PATH).id("web-3").build().unwrap();
+    let leading = tokio::spawn(async move { selector.lead(|_| std::future::pending::<()>()).await });
+    queued(&server, 1).await;
+    assert_eq!(next(&mut leaders).await.as_deref(), Some("web-3"));
+    leading.abort();
+    assert_eq!(next(&mut leaders).await, None);
+    LeaderLatch::builder(&client, "no/slash").watch_leader().unwrap_err();
 }
