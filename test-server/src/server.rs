@@ -19,6 +19,7 @@ use crate::connection::{self, Conn, End};
 use crate::counters::{Counters, LogEntry};
 use crate::error::ServerError;
 use crate::fault::{Action, Fault, Gate, Loss, Match};
+use crate::history::HistoryEntry;
 use crate::listener::{Listener, Tcp};
 use crate::members::Member;
 use crate::signal::{Signal, lock};
@@ -1085,7 +1086,45 @@ impl Server {
     /// See [`LogEntry`] for an example.
     #[must_use]
     pub fn log(&self) -> Vec<LogEntry> {
-        self.shared.with(|state| state.log.snapshot())
+        self.shared.with(|state| state.log.iter().cloned().collect())
+    }
+
+    /// Returns what has happened, in order, from the entry of a number on: every change of a node, watches
+    /// that were set, removed and fired, and what became of sessions. See [`HistoryEntry`] for an example.
+    ///
+    /// The last 100,000 entries are kept, or fewer if their paths and data have more than 16 MiB. A checker
+    /// of a longer run asks again in time, for the number behind its last entry; it has missed entries if
+    /// the first one has a greater number.
+    #[must_use]
+    pub fn history(&self, since: u64) -> Vec<HistoryEntry> {
+        self.shared.with(|state| state.history.since(since).cloned().collect())
+    }
+
+    /// Moves the clock by which sessions and TTLs expire, and does what is due then: sessions whose timeout
+    /// has passed expire, and so do those of clients that are connected, which had no time to send a
+    /// heartbeat. Containers without children and TTL nodes whose time has passed are deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zookeeper_client::Client;
+    /// use zookeeper_test_server::Server;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// let connector = Client::connector().with_session_timeout(Duration::from_secs(10));
+    /// let _client = connector.connect(&server.connect_string()).await?;
+    /// server.advance_clock(Duration::from_secs(9));
+    /// assert_eq!(server.sessions().len(), 1);
+    /// // ZooKeeper's sessions expire at the next tick, which is one of 2 s.
+    /// server.advance_clock(Duration::from_secs(3));
+    /// assert!(server.sessions().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn advance_clock(&self, by: Duration) {
+        self.shared.change(|state| state.advance_clock(by));
     }
 
     /// Holds the reply to a request **after** it was applied, and everything behind it on that connection,

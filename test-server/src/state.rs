@@ -13,9 +13,10 @@ use crate::counters::{Counters, Log, LogEntry, LogKind, Op, Reason};
 use crate::digest;
 use crate::error::ServerError;
 use crate::fault::Plan;
+use crate::history::{History, HistoryEvent, WatchKind};
 use crate::members::{Member, Standing};
 use crate::sessions::Sessions;
-use crate::tree::{Stamp, Tree};
+use crate::tree::{Node, Stamp, Tree};
 use crate::txn::{self, Change, Effect, Happened, Who};
 use crate::watch::{self, Event, Mode, Table, Watches};
 use crate::wire::jute::{Frame, Malformed, Strings, java_text};
@@ -202,12 +203,15 @@ struct Isolated {
 pub(crate) struct State {
     pub(crate) config: Config,
     started: Instant,
+    /// How far the clock was moved by hand.
+    advanced: Duration,
     pub(crate) tree: Tree,
     pub(crate) sessions: Sessions,
     pub(crate) watches: Watches,
     pub(crate) plan: Plan,
     pub(crate) counters: Counters,
     pub(crate) log: Log,
+    pub(crate) history: History,
     pub(crate) connections: HashMap<u64, Arc<Conn>>,
     pub(crate) zxid: i64,
     /// Transaction ids that were given to requests which then were no transactions. The next one shows them.
@@ -240,6 +244,7 @@ impl State {
     pub(crate) fn new(config: Config) -> Self {
         Self {
             started: Instant::now(),
+            advanced: Duration::ZERO,
             tree: Tree::new(),
             sessions: if config.version.is_keeper() {
                 Sessions::counted(ms(config.tick))
@@ -250,6 +255,7 @@ impl State {
             plan: Plan::default(),
             counters: Counters::default(),
             log: Log::default(),
+            history: History::default(),
             connections: HashMap::new(),
             zxid: if config.version.is_keeper() { 0 } else { 1 << 32 },
             skipped: 0,
@@ -272,7 +278,14 @@ impl State {
 
     /// Returns the milliseconds of the clock of sessions and TTLs.
     pub(crate) fn now(&self) -> u64 {
-        ms(self.started.elapsed().mul_f64(self.config.clock_rate))
+        ms(self.started.elapsed().mul_f64(self.config.clock_rate).saturating_add(self.advanced))
+    }
+
+    /// Moves the clock, and does what is due by it.
+    pub(crate) fn advance_clock(&mut self, by: Duration) {
+        self.advanced = self.advanced.saturating_add(by);
+        self.tick();
+        self.sweep();
     }
 
     /// Returns the moment from which the timeout of a session counts whose request arrives now: that of the
@@ -307,7 +320,10 @@ impl State {
         self.watches.disconnect(conn.id);
         if self.forget(conn) {
             if let Some(session) = self.sessions.get_mut(conn.session()) {
-                session.connection = session.connection.filter(|id| *id != conn.id);
+                if session.connection == Some(conn.id) {
+                    session.connection = None;
+                    self.note(conn.session(), HistoryEvent::SessionDisconnected);
+                }
             }
             self.forget_isolated(conn.session());
         }
@@ -385,6 +401,8 @@ impl State {
         self.sessions.touch(id, now);
         conn.set_session(id);
         conn.set_timeout(timeout_ms);
+        let resumes = id == request.session;
+        self.note(id, if resumes { HistoryEvent::SessionResumed } else { HistoryEvent::SessionOpened });
         let password = if keeper { [0; 16] } else { self.sessions.get(id)?.password };
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
         Some((reply::connect(Some((id, timeout, &password)), knows_read_only), true))
@@ -611,10 +629,11 @@ impl State {
                 if let (Some(node), Version::V3_9) = (node, self.config.version) {
                     txn::permit(who, &node.acl, txn::READ)?;
                 }
+                let stat = node.map(Node::stat);
                 if let (true, Some(watcher)) = (*watch, watcher) {
-                    self.watches.add(watcher, Table::Data, path, Mode::OneShot);
+                    self.watch(watcher, Table::Data, path, Mode::OneShot);
                 }
-                Ok(Outcome::Stat(node.ok_or(ServerError::NoNode)?.stat()))
+                stat.map(Outcome::Stat).ok_or(ServerError::NoNode)
             }
             Request::GetAcl { path } => {
                 let node = self.tree.get(path).ok_or(ServerError::NoNode)?;
@@ -636,6 +655,8 @@ impl State {
             }
             Request::RemoveWatches { path, kind } => {
                 self.watches.remove(conn.id, path.as_deref(), *kind)?;
+                let path = path.clone().unwrap_or_default();
+                self.note(session, HistoryEvent::WatchRemoved { path });
                 Ok(Outcome::Empty)
             }
             Request::SetWatches(wanted) => {
@@ -652,7 +673,7 @@ impl State {
                 };
                 // Nothing ever happens to the null path.
                 if let (Some(watcher), Some(path)) = (watcher, path) {
-                    self.watches.add_persistent(watcher, path, recursive);
+                    self.watch_persistent(watcher, path, recursive);
                 }
                 Ok(Outcome::Number(0))
             }
@@ -715,7 +736,7 @@ impl State {
                 Ok(Outcome::Number(crate::wire::jute::length(number)))
             }
             Request::CloseSession => {
-                self.end_session(session);
+                self.end_session(session, HistoryEvent::SessionClosed);
                 Ok(Outcome::Empty)
             }
             Request::Unimplemented => Err(ServerError::Unimplemented),
@@ -734,7 +755,7 @@ impl State {
             Read::Trips => return Err(ServerError::Marshalling),
         };
         if let (true, Some(watcher)) = (*watch, watcher) {
-            self.watches.add(watcher, table, read.path(), Mode::OneShot);
+            self.watch(watcher, table, read.path(), Mode::OneShot);
         }
         Ok(outcome)
     }
@@ -786,11 +807,15 @@ impl State {
     ) -> Result<Vec<Effect>, (usize, ServerError)> {
         let at = self.stamp();
         let (effects, changes) = txn::apply(&mut self.tree, who, writes, at)?;
-        self.publish(&changes);
+        self.publish(who.session, &changes);
         Ok(effects)
     }
 
-    pub(crate) fn publish(&mut self, changes: &[Change]) {
+    /// Notes the changes of a transaction by a session, and notifies those who watch for them.
+    fn publish(&mut self, session: i64, changes: &[Change]) {
+        for change in changes {
+            self.note(session, HistoryEvent::of(change));
+        }
         for change in changes {
             self.fire(change, |_, member| member != Member::Behind);
             self.miss(change);
@@ -844,6 +869,7 @@ impl State {
         let session = conn.session();
         self.send(&conn, frame, None);
         self.counters.count_notification(session);
+        self.note(session, HistoryEvent::WatchFired { path: event.path.clone(), event: event.kind });
         self.record(LogKind::Notified, 0, session, Op::Other(event.kind), event.kind, &event.path, 0);
     }
 
@@ -860,7 +886,7 @@ impl State {
             match self.tree.get(path) {
                 None => missed(self, path, watch::DELETED),
                 Some(node) if node.mzxid > wanted.relative_zxid => missed(self, path, watch::DATA_CHANGED),
-                Some(_) => self.watches.add(connection, Table::Data, path, Mode::OneShot),
+                Some(_) => self.watch(connection, Table::Data, path, Mode::OneShot),
             }
         }
         for path in paths(&wanted.exist) {
@@ -868,7 +894,7 @@ impl State {
             if self.tree.get(path).is_some() {
                 missed(self, path, watch::CREATED);
             } else {
-                self.watches.add(connection, Table::Data, path, Mode::OneShot);
+                self.watch(connection, Table::Data, path, Mode::OneShot);
             }
         }
         for path in paths(&wanted.child) {
@@ -878,25 +904,42 @@ impl State {
                 Some(node) if node.pzxid > wanted.relative_zxid => {
                     missed(self, path, watch::CHILDREN_CHANGED);
                 }
-                Some(_) => self.watches.add(connection, Table::Child, path, Mode::OneShot),
+                Some(_) => self.watch(connection, Table::Child, path, Mode::OneShot),
             }
         }
         // Nothing ever happens to the null path, so it is watched without effect.
         for path in wanted.persistent.as_ref()?.iter().flatten() {
-            self.watches.add_persistent(connection, path, false);
+            self.watch_persistent(connection, path, false);
         }
         for path in wanted.recursive.as_ref()?.iter().flatten() {
-            self.watches.add_persistent(connection, path, true);
+            self.watch_persistent(connection, path, true);
         }
         Some(())
     }
 
+    fn watch(&mut self, connection: u64, table: Table, path: &str, mode: Mode) {
+        self.watches.add(connection, table, path, mode);
+        self.note_watch(connection, path, WatchKind::of(table, mode));
+    }
+
+    fn watch_persistent(&mut self, connection: u64, path: &str, recursive: bool) {
+        self.watches.add_persistent(connection, path, recursive);
+        let kind = if recursive { WatchKind::Recursive } else { WatchKind::Persistent };
+        self.note_watch(connection, path, kind);
+    }
+
+    fn note_watch(&mut self, connection: u64, path: &str, watch: WatchKind) {
+        let session = self.connections.get(&connection).map_or(0, |conn| conn.session());
+        self.note(session, HistoryEvent::WatchSet { path: path.to_owned(), watch });
+    }
+
     /// Ends a session and deletes its nodes in one transaction; returns `false` if there is no such session.
-    pub(crate) fn end_session(&mut self, id: i64) -> bool {
+    fn end_session(&mut self, id: i64, end: HistoryEvent) -> bool {
         if self.sessions.remove(id).is_none() {
             return false;
         }
         let zxid = self.stamp().zxid;
+        self.note(id, end);
         let paths: Vec<String> = self.tree.ephemerals(id).map(str::to_owned).collect();
         let mut changes = Vec::new();
         for path in paths {
@@ -905,7 +948,7 @@ impl State {
                 changes.push(change);
             }
         }
-        self.publish(&changes);
+        self.publish(id, &changes);
         true
     }
 
@@ -917,7 +960,7 @@ impl State {
         if let Some(conn) = self.connection_of(id).filter(knows).cloned() {
             self.end_connection(&conn);
         }
-        let ended = self.end_session(id);
+        let ended = self.end_session(id, HistoryEvent::SessionExpired);
         self.forget_isolated(id);
         ended
     }
@@ -952,7 +995,7 @@ impl State {
             let zxid = self.stamp().zxid;
             let change = Change::of(&self.tree, Happened::Deleted, path);
             if self.tree.delete(path, zxid).is_some() {
-                self.publish(&[change]);
+                self.publish(0, &[change]);
             }
         }
         due.len()
@@ -1001,7 +1044,13 @@ impl State {
     ) {
         let (zxid, at) = (self.zxid, Instant::now().into_std());
         let path = beginning(path).to_owned();
-        self.log.push(LogEntry { n: 0, request, session, op, opcode, path, zxid, error, at, kind });
+        let entry =
+            |n| LogEntry { n, request, session, op, opcode, path: path.clone(), zxid, error, at, kind };
+        self.log.push(path.len(), entry);
+    }
+
+    fn note(&mut self, session: i64, event: HistoryEvent) {
+        self.history.note(session, self.zxid, Instant::now().into_std(), event);
     }
 }
 

@@ -45,6 +45,7 @@ pub(crate) enum Happened {
     Created,
     Deleted,
     Data,
+    Acl,
 }
 
 /// A change of a node, with the lists that decide which watchers may learn of it.
@@ -52,6 +53,8 @@ pub(crate) enum Happened {
 pub(crate) struct Change {
     pub(crate) what: Happened,
     pub(crate) path: String,
+    /// The node's data, of a change that has set them.
+    pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parent_acl: Arc<[Acl]>,
 }
@@ -61,7 +64,9 @@ impl Change {
     pub(crate) fn of(tree: &Tree, what: Happened, path: &str) -> Self {
         let acl = |path| tree.get(path).map_or_else(|| Arc::from([]), |node| Arc::clone(&node.acl));
         let parent_acl = acl(split(path).map_or("", |(parent, _)| parent));
-        Self { what, path: path.to_owned(), acl: acl(path), parent_acl }
+        let sets = matches!(what, Happened::Created | Happened::Data);
+        let data = tree.get(path).filter(|_| sets).and_then(|node| node.data.clone());
+        Self { what, path: path.to_owned(), data, acl: acl(path), parent_acl }
     }
 }
 
@@ -114,7 +119,8 @@ fn one(tree: &mut Tree, who: Who<'_>, write: &Write, at: Stamp) -> Result<Done, 
             permit(who, &node.acl, ADMIN)?;
             expect_version(*version, node.aversion)?;
             let undo = tree.set_acl(path, acl);
-            Ok((Effect::Set(stat(tree, path)?), None, undo))
+            let change = Change::of(tree, Happened::Acl, path);
+            Ok((Effect::Set(stat(tree, path)?), Some(change), undo))
         }
         Write::Check { path, version } => {
             validate(path)?;
@@ -392,7 +398,7 @@ mod tests {
                         created += i32::from(change.what == Happened::Created);
                         deleted += i32::from(change.what == Happened::Deleted);
                     }
-                    if change.path == "/a" && change.what != Happened::Data {
+                    if change.path == "/a" && matches!(change.what, Happened::Created | Happened::Deleted) {
                         (created, deleted) = (0, 0);
                     }
                 }

@@ -707,10 +707,14 @@ fn described(error: TestError<Vec<(usize, Step)>>) -> String {
     }
 }
 
+/// How many operations are to be compared.
+fn wanted() -> u64 {
+    std::env::var("OPERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(OPERATIONS)
+}
+
 /// Compares a share of the operations.
 fn scripts(mut runner: TestRunner) -> Result<(), String> {
-    let wanted = std::env::var("OPERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(OPERATIONS);
-    let share = wanted.div_ceil(SEEDS.len() as u64 + 1);
+    let share = wanted().div_ceil(SEEDS.len() as u64 + 1);
     let real = real()?;
     let ours = ours().zookeeper_version(release()).start().map_err(|error| error.to_string())?;
     let done = AtomicU64::new(0);
@@ -1017,7 +1021,8 @@ fn config() -> Config {
 
 fn main() {
     let mut suite = Suite::new();
-    suite.time_limit(Duration::from_secs(600));
+    // A busy machine compares a hundred operations in a second at least.
+    suite.time_limit(Duration::from_secs(600 + wanted() / 100));
     suite.last_line = Some(compared);
     add_on_both(
         &mut suite,
