@@ -40,6 +40,7 @@
 //! | break the network | [`Server::stall`], [`Server::refuse_connections`], [`Server::isolate`] |
 //! | start an ensemble, have its members lag, cut them off | [`Builder::members`], [`Server::set_member`], [`Member`] |
 //! | move or bend its clock | [`Server::advance_clock`], [`Builder::clock_rate`], [`Builder::touch_interval`] |
+//! | lose the races of ZooKeeper's pipeline | [`Builder::races`] |
 //! | restart the server | [`Server::stop`], [`Server::restart`], [`Server::advance_epoch`] |
 //! | look at nodes, sessions and watches | [`Server::node`], [`Server::sessions`], [`Server::watches_on`] |
 //! | compare clients with what has happened | [`Server::history`], [`HistoryEvent`] |

@@ -131,6 +131,8 @@ pub(crate) struct Shared {
     pub(crate) since_3_9: bool,
     /// The bytes that may wait to be processed on all connections.
     pub(crate) inbound: Arc<Semaphore>,
+    /// See [`Builder::races`].
+    pub(crate) races: bool,
     pub(crate) port: AtomicU16,
 }
 
@@ -243,6 +245,7 @@ pub struct Builder {
     members: usize,
     super_digest: Option<String>,
     max_queued: usize,
+    races: bool,
 }
 
 impl Default for Builder {
@@ -261,6 +264,7 @@ impl Default for Builder {
             members: 1,
             super_digest: None,
             max_queued: 128 << 20,
+            races: false,
         }
     }
 }
@@ -370,6 +374,18 @@ impl Builder {
         self
     }
 
+    /// Has a client that does not wait for replies lose every race in ZooKeeper's pipeline; off by default,
+    /// where it wins them all. A client that is right waits, or copes with both:
+    ///
+    /// - The reply to an `auth` comes before those to earlier requests, and the identity counts for requests
+    ///   that were sent before it.
+    /// - A write behind a `setACL` is held to the old list.
+    /// - Requests behind a `closeSession` get replies, of the error `SessionExpired`.
+    pub fn races(mut self, lost: bool) -> Self {
+        self.races = lost;
+        self
+    }
+
     /// Starts the server on a thread of its own. It accepts connections when this returns.
     ///
     /// # Errors
@@ -439,11 +455,13 @@ impl Builder {
             members: listeners.len(),
             super_digest: self.super_digest,
             max_queued: self.max_queued,
+            races: self.races,
         };
         let addrs = listeners.iter().map(Listener::addr).collect::<io::Result<Vec<SocketAddr>>>()?;
         let addr = *addrs.first().ok_or(io::ErrorKind::InvalidInput)?;
         let shared = Arc::new(Shared {
             max_frame: config.max_frame,
+            races: config.races,
             since_3_9: config.version == Version::V3_9,
             inbound: Arc::new(Semaphore::new(config.max_queued.min(Semaphore::MAX_PERMITS))),
             state: Mutex::new(State::new(config)),
@@ -888,7 +906,7 @@ impl Server {
     }
 
     fn write(&self, session: i64, write: Write) -> Result<Option<String>, ServerError> {
-        let who = Who { session, ids: &[], trusted: true };
+        let who = Who { session, ids: &[], trusted: true, old: &[] };
         let effects = self.shared.change(|state| state.commit(who, &[write])).map_err(|(_, error)| error)?;
         Ok(effects.into_iter().find_map(|effect| match effect {
             Effect::Created(path, _) => Some(path),

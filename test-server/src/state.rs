@@ -17,7 +17,7 @@ use crate::history::{History, HistoryEvent, WatchKind};
 use crate::members::{Member, Standing};
 use crate::sessions::Sessions;
 use crate::tree::{Node, Stamp, Tree};
-use crate::txn::{self, Change, Effect, Happened, Who};
+use crate::txn::{self, Change, Effect, Happened, OldAcl, Who};
 use crate::watch::{self, Event, Mode, Table, Watches};
 use crate::wire::jute::{Frame, Malformed, Strings, java_text};
 use crate::wire::reply::{self, Outcome};
@@ -108,6 +108,9 @@ impl Version {
     }
 }
 
+/// How many replaced lists are remembered for requests that came before.
+const OLD_ACLS: usize = 64;
+
 /// How much of a path the log keeps, in bytes. A log of paths as long as a frame would fill the memory.
 const LOGGED_PATH: usize = 4096;
 
@@ -127,6 +130,8 @@ pub(crate) struct Config {
     pub(crate) super_digest: Option<String>,
     /// How many bytes may wait to be sent on all connections.
     pub(crate) max_queued: usize,
+    /// Whether the races of ZooKeeper's pipeline are always lost.
+    pub(crate) races: bool,
 }
 
 /// A request whose header has been read.
@@ -222,6 +227,8 @@ pub(crate) struct State {
     pub(crate) trace_mask: i64,
     pub(crate) refusing: bool,
     pub(crate) members: Vec<Standing>,
+    /// The access control lists that were replaced lately, with [`Config::races`].
+    old_acls: Vec<OldAcl>,
     isolated: HashMap<i64, Isolated>,
     next_connection: u64,
     next_request: u64,
@@ -263,6 +270,7 @@ impl State {
             trace_mask: 0o462,
             refusing: false,
             members: (0..config.members).map(|_| Standing::current()).collect(),
+            old_acls: Vec::new(),
             isolated: HashMap::new(),
             next_connection: 1,
             next_request: 1,
@@ -588,7 +596,8 @@ impl State {
         request: &Request,
     ) -> Result<Outcome, ServerError> {
         let ids = conn.ids();
-        let who = Who::client(session, &ids);
+        let old: Vec<OldAcl> = self.old_acls.iter().filter(|old| ask.number < old.until).cloned().collect();
+        let who = Who { old: &old, ..Who::client(session, &ids) };
         // A connection that is closed sets no watch.
         let watcher = self.connections.contains_key(&conn.id).then_some(conn.id);
         match request {
@@ -806,9 +815,23 @@ impl State {
         writes: &[Write],
     ) -> Result<Vec<Effect>, (usize, ServerError)> {
         let at = self.stamp();
+        self.keep_old_acls(writes);
         let (effects, changes) = txn::apply(&mut self.tree, who, writes, at)?;
         self.publish(who.session, &changes);
         Ok(effects)
+    }
+
+    /// Remembers the lists that writes replace, if that goes wrong as in ZooKeeper: what came before is held to
+    /// the old list.
+    fn keep_old_acls(&mut self, writes: &[Write]) {
+        for write in writes.iter().filter(|_| self.config.races) {
+            let Write::SetAcl { path, .. } = write else { continue };
+            let Some(node) = self.tree.get(path) else { continue };
+            let old = OldAcl { path: path.clone(), acl: Arc::clone(&node.acl), until: self.next_request };
+            self.old_acls.retain(|older| older.path != *path);
+            self.old_acls.truncate(OLD_ACLS - 1);
+            self.old_acls.insert(0, old);
+        }
     }
 
     /// Notes the changes of a transaction by a session, and notifies those who watch for them.

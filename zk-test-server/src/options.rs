@@ -21,6 +21,7 @@ Usage: zk-test-server [OPTION]..
   --sweep MS                     how often containers and TTL nodes are looked for; 60000 by default
   --cluster NUMBER               of how many members the ensemble is; 1 by default
   --super-digest DIGEST          `super:` and a hash, as ZooKeeper's superDigest; none by default
+  --races                        who does not wait for replies loses the races of ZooKeeper's pipeline
   --exit-with-stdin              ends when the standard input does, as it does with the parent process
 
 When it serves it prints a line: {\"ready\":true,\"connect\":\"127.0.0.1:2181\",\"admin\":\"127.0.0.1:2182\"}
@@ -47,6 +48,10 @@ impl Options {
             }
             if option == "--exit-with-stdin" {
                 with_stdin = true;
+                continue;
+            }
+            if option == "--races" {
+                builder = builder.races(true);
                 continue;
             }
             let value = words.next().ok_or_else(|| format!("{option} has no value"));
