@@ -481,7 +481,7 @@ fn the_library_depends_on_nine_crates() {
 fn architecture_says_what_each_dependency_is_for() {
     let page = read("ARCHITECTURE.md");
     let (_, list) = page.split_once("\n## Dependencies\n").unwrap();
-    for member in ["", "lockbench/", "test-server/", "test-support/", "zklock/"] {
+    for member in ["", "lockbench/", "test-server/", "test-support/", "zk-test-server/", "zklock/"] {
         let manifest = read(format!("{member}Cargo.toml"));
         for name in ["[dependencies]", "[dev-dependencies]"].iter().flat_map(|table| keys(&manifest, table)) {
             let ours = ["zookeeper-recipes"].contains(&name.as_str());
@@ -492,7 +492,7 @@ fn architecture_says_what_each_dependency_is_for() {
 
 #[test]
 fn published_crates_say_what_they_are_and_carry_their_licences() {
-    for member in ["", "test-server/", "zklock/"] {
+    for member in ["", "test-server/", "zk-test-server/", "zklock/"] {
         let manifest = read(format!("{member}Cargo.toml"));
         let fields = keys(&manifest, "[package]");
         for field in
@@ -542,8 +542,9 @@ fn files_below(directory: &str) -> Vec<PathBuf> {
 #[test]
 fn a_sleep_in_a_test_says_why() {
     let mut sleeps = 0;
-    let directories = ["tests", "test-support", "test-server/tests", "simulation/tests", "zklock/tests"];
-    for path in directories.iter().flat_map(|directory| files_below(directory)) {
+    let all =
+        ["tests", "test-support", "test-server/tests", "simulation/tests", "zk-test-server", "zklock/tests"];
+    for path in all.iter().flat_map(|directory| files_below(directory)) {
         if path.extension().is_none_or(|extension| extension != "rs") {
             continue;
         }
