@@ -265,7 +265,7 @@ pub use values::token::{FencingToken, ParseTokenError, ReadToken, Token};
 #[cfg(simulation)]
 #[doc(hidden)]
 pub mod simulation {
-    pub use crate::session::threads::simulated::{Host, set_current};
+    pub use crate::session::threads::background::{Host, set_current};
 }
 
 #[cfg(any(doc, doctest))]
