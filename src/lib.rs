@@ -265,7 +265,7 @@ pub use values::token::{FencingToken, ParseTokenError, ReadToken, Token};
 #[cfg(simulation)]
 #[doc(hidden)]
 pub mod simulation {
-    pub use crate::session::threads::simulated::{Host, set_current};
+    pub use crate::session::threads::background::{Host, set_current};
 }
 
 // The pages of `docs` that are modules of the documentation. Links between them are to files in the pages, and to
