@@ -72,6 +72,11 @@ impl<R> RecipeBuilder<R> {
         self.client.path_lock(&self.path, recipe, &self.asked)
     }
 
+    /// Returns a path lock that shares neither options nor nodes with those of the client.
+    pub(crate) fn unshared_path_lock(&self, recipe: Recipe) -> Result<Arc<PathLock>, BuildError> {
+        PathLock::get(&Arc::default(), &self.client.core, &self.path, recipe, &self.asked)
+    }
+
     /// Sets the ACL of the nodes, and of missing directories.
     ///
     /// The default is the client's ACL ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
@@ -212,6 +217,36 @@ macro_rules! lock_constructors {
             /// ```
             pub fn new(client: &crate::Client, path: impl AsRef<str>) -> Result<Self, crate::BuildError> {
                 Self::builder(client, path).build()
+            }
+
+            #[doc = concat!("Creates a handle of the ", $noun, " of `key` below `prefix`, without any I/O.")]
+            ///
+            /// The path is the prefix, a slash, and the key as [`LockPath::segment`](crate::LockPath::segment)
+            /// escapes it: keys with a slash, or with characters that ZooKeeper refuses, are possible, and
+            /// different keys have different locks.
+            ///
+            /// # Errors
+            /// See [`new`](Self::new).
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("use zookeeper_recipes::", stringify!($lock), ";")]
+            ///
+            #[doc = concat!("let lock = ", stringify!($lock), "::keyed(&client, \"/stock\", \"shoes/42\")?;")]
+            /// assert_eq!(lock.path(), "/stock/shoes%2F42");
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub fn keyed(
+                client: &crate::Client,
+                prefix: impl AsRef<str>,
+                key: impl std::fmt::Display,
+            ) -> Result<Self, crate::BuildError> {
+                Self::new(client, crate::LockPath::keyed(prefix.as_ref(), &key))
             }
 
             #[doc = concat!("Returns a builder of the ", $noun, " at `path`, for other options than the")]

@@ -39,6 +39,7 @@
 //! | at most n holders at a time, each with a separate number below n | [`InterProcessSemaphore`] |
 //! | one leader among many processes, which runs one thing | [`LeaderSelector::lead`] |
 //! | the same, with a state to read and to watch | [`LeaderLatch`] |
+//! | who leads, without taking part | [`RecipeBuilder::watch_leader`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
 //! | a job that runs once per day or other occasion, although many processes start it | [`OnceJob`] |
 //! | a path that contains a customer's text | [`LockPath::segment`] |
@@ -244,7 +245,7 @@ pub use locks::transaction::Transaction;
 pub use protocol::lease::LeaseMargin;
 pub use protocol::node_name::Dialect;
 pub use recipes::atomic_long::{CachedAtomicLong, DistributedAtomicLong};
-pub use recipes::election::LeadershipState;
+pub use recipes::election::{LeaderWatch, LeadershipState};
 pub use recipes::group_member::{GroupMember, GroupWatch};
 pub use recipes::leader_latch::{LeaderLatch, Leadership};
 pub use recipes::leader_selector::LeaderSelector;
@@ -264,7 +265,7 @@ pub use values::token::{FencingToken, ParseTokenError, ReadToken, Token};
 #[cfg(simulation)]
 #[doc(hidden)]
 pub mod simulation {
-    pub use crate::session::threads::simulated::{Host, set_current};
+    pub use crate::session::threads::background::{Host, set_current};
 }
 
 // The pages of `docs` that are modules of the documentation. Links between them are to files in the pages, and to

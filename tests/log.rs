@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use test_support::in_process::{connect, connect_as, mutex, session, start};
+use test_support::in_process::{connect, connect_as, mutex, session, start, with_clients};
 use test_support::listen_to_log;
 use test_support::within;
 use tokio::sync::Notify;
@@ -58,8 +58,7 @@ async fn a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session() {
 }
 
 async fn locks_that_are_given_back_by_close_are_no_warnings() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let mut guards = Vec::new();
     for path in ["/locks/first", "/locks/second"] {
         let mutex = InterProcessMutex::new(&client, path).unwrap();
@@ -75,8 +74,7 @@ async fn locks_that_are_given_back_by_close_are_no_warnings() {
 }
 
 async fn a_call_that_waits_for_its_own_client_is_logged_with_both_lines() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = mutex(&client);
     let held_at = line!() + 1;
     let guard = within("the lock", mutex.lock()).await.unwrap();
@@ -89,8 +87,7 @@ async fn a_call_that_waits_for_its_own_client_is_logged_with_both_lines() {
 }
 
 async fn a_call_for_several_locks_that_waits_for_its_own_client_is_logged_too() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let both = InterProcessMultiLock::from_paths(&client, ["/locks/first", "/locks/second"]).unwrap();
     let held_at = line!() + 1;
     let guard = within("the locks", both.lock()).await.unwrap();

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use peak_alloc::PeakAlloc;
 use test_support::in_process::{DIRECTORY, HOUR, fair, start};
-use test_support::{SOON, within};
+use test_support::{SOON, pending, within};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock};
@@ -85,8 +85,7 @@ async fn cycles_leave_nothing() {
     let cycle = async || {
         mutex.lock().await.unwrap().release().await.unwrap();
         let guard = fair.lock().await.unwrap();
-        let mut cancelled = task::spawn(fair.lock());
-        assert_pending!(cancelled.poll());
+        let cancelled = pending(fair.lock());
         drop((cancelled, guard));
         documents.read_lock().lock().await.unwrap().release().await.unwrap();
         mutex.try_lock().await.unwrap().release().await.unwrap();

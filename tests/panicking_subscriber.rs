@@ -5,7 +5,9 @@ use std::convert::Infallible;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use test_support::in_process::{DIRECTORY, connect, connect_as, session, start, start_impatient, until};
+use test_support::in_process::{
+    DIRECTORY, connect, connect_as, session, start, start_impatient, until, with_clients,
+};
 use test_support::{SOON, within};
 use test_support::{listen_to_log, poll_until};
 use tracing::Metadata;
@@ -122,8 +124,7 @@ async fn a_panic_at_any_line_costs_no_call_and_leaves_no_node() {
 
 /// Every call gets its result, and nothing is left, whatever is lost meanwhile.
 async fn faults_everywhere(what: &str) {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let lose = |op| server.drop_reply(Match::op(op).session(session(&client)), Loss::Close);
     let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
     server.create(&format!("{DIRECTORY}/stray"), "").unwrap();
@@ -205,8 +206,7 @@ async fn a_panic_while_listing_does_not_stop_all_lists() {
 }
 
 async fn a_panic_during_a_conversion_leaves_no_node() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
     let writer = within("the lock", lock.write_lock().lock()).await.unwrap();
     server.fail(Match::op(Op::Multi).session(session(&client)).path_contains("__READ__"), THROTTLED);
@@ -217,8 +217,7 @@ async fn a_panic_during_a_conversion_leaves_no_node() {
 
 /// The transaction is committed, its reply is lost, and the panic comes before anything else is asked.
 async fn a_panic_while_permits_are_taken_leaves_none() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 2).unwrap();
     drop(within("the permits", semaphore.acquire_many(2, SOON)).await.unwrap());
     client.flush(SOON).await.unwrap();

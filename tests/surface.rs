@@ -45,7 +45,7 @@ use zookeeper_recipes::{
 };
 use zookeeper_recipes::{Contender, ContenderKind, Identity};
 use zookeeper_recipes::{GroupMember, GroupWatch, PersistentNode, PersistentNodeError, PersistentNodeState};
-use zookeeper_recipes::{LeaderLatch, LeaderSelector, Leadership, LeadershipState, Participant};
+use zookeeper_recipes::{LeaderLatch, LeaderSelector, LeaderWatch, Leadership, LeadershipState, Participant};
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
 fn free<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -123,6 +123,7 @@ fn types_go_anywhere() {
     all!(error: PersistentNodeError);
     all!(borrowed: Transaction<'static>);
     all!(free: PersistentNode, RecipeBuilder<PersistentNode>, PersistentNodeState, GroupMember, GroupWatch);
+    all!(free: LeaderWatch);
     all!(copied: PersistentNodeState);
     all!(free: OnceJob, OnceOutcome<u32>, OnceRun);
     all!(cloned: OnceJob, OnceOutcome<u32>);
@@ -480,7 +481,7 @@ fn the_library_depends_on_nine_crates() {
 fn architecture_says_what_each_dependency_is_for() {
     let page = read("ARCHITECTURE.md");
     let (_, list) = page.split_once("\n## Dependencies\n").unwrap();
-    for member in ["", "lockbench/", "test-server/", "test-support/", "zklock/"] {
+    for member in ["", "lockbench/", "test-server/", "test-support/", "zk-test-server/", "zklock/"] {
         let manifest = read(format!("{member}Cargo.toml"));
         for name in ["[dependencies]", "[dev-dependencies]"].iter().flat_map(|table| keys(&manifest, table)) {
             let ours = ["zookeeper-recipes"].contains(&name.as_str());
@@ -491,7 +492,7 @@ fn architecture_says_what_each_dependency_is_for() {
 
 #[test]
 fn published_crates_say_what_they_are_and_carry_their_licences() {
-    for member in ["", "test-server/", "zklock/"] {
+    for member in ["", "test-server/", "zk-test-server/", "zklock/"] {
         let manifest = read(format!("{member}Cargo.toml"));
         let fields = keys(&manifest, "[package]");
         for field in
@@ -541,8 +542,9 @@ fn files_below(directory: &str) -> Vec<PathBuf> {
 #[test]
 fn a_sleep_in_a_test_says_why() {
     let mut sleeps = 0;
-    let directories = ["tests", "test-support", "test-server/tests", "simulation/tests", "zklock/tests"];
-    for path in directories.iter().flat_map(|directory| files_below(directory)) {
+    let all =
+        ["tests", "test-support", "test-server/tests", "simulation/tests", "zk-test-server", "zklock/tests"];
+    for path in all.iter().flat_map(|directory| files_below(directory)) {
         if path.extension().is_none_or(|extension| extension != "rs") {
             continue;
         }

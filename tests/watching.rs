@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, connect, connect_as, fair, mutex, session, start, start_impatient,
+    DIRECTORY, connect, connect_as, fair, mutex, session, start, start_impatient, with_clients,
 };
-use test_support::within;
+use test_support::{pending, within};
 use tokio::sync::watch;
-use tokio_test::{assert_pending, task};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, set_default};
@@ -184,8 +183,7 @@ fn everything() -> &'static Capture {
 #[tokio::test]
 async fn a_call_and_its_hold_are_spans_in_the_caller_s() {
     let (capture, _default) = Capture::of_this_test();
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = mutex(&client);
     let order = async {
         let guard = within("the lock", mutex.lock()).await.unwrap();
@@ -225,13 +223,11 @@ async fn a_call_and_its_hold_are_spans_in_the_caller_s() {
 #[tokio::test]
 async fn no_thread_but_one_of_its_own_tells() {
     let (capture, _default) = Capture::of_this_test();
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let mutex =
         InterProcessMutex::builder(&client, DIRECTORY).sticky(Duration::from_secs(9)).build().unwrap();
     let guard = within("the lock", mutex.lock()).await.unwrap();
-    let mut waiter = task::spawn(mutex.lock());
-    assert_pending!(waiter.poll());
+    let waiter = pending(mutex.lock());
     drop(guard);
     within("the lock", waiter).await.unwrap().release().await.unwrap();
     drop(mutex.try_lock().await.unwrap());
@@ -243,8 +239,7 @@ async fn no_thread_but_one_of_its_own_tells() {
 #[tokio::test]
 async fn a_wait_is_told_with_its_node_and_how_many_are_ahead() {
     let (capture, _default) = Capture::of_this_test();
-    let server = start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let (_server, [one, other]) = with_clients(start(), connect).await;
     let holder = within("the lock", mutex(&one).lock()).await.unwrap();
     let second = mutex(&other);
     let second = tokio::spawn(async move { second.lock().await });
@@ -265,14 +260,12 @@ async fn a_wait_is_told_with_its_node_and_how_many_are_ahead() {
 #[tokio::test]
 async fn a_call_without_a_lock_says_why() {
     let (capture, _default) = Capture::of_this_test();
-    let server = start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let (_server, [one, other]) = with_clients(start(), connect).await;
     let _holder = within("the lock", mutex(&one).lock()).await.unwrap();
     let mutex = mutex(&other);
     within("the answer", mutex.try_lock()).await.unwrap_err();
     within("the answer", mutex.acquire(Duration::from_secs(1))).await.unwrap_err();
-    let mut cancelled = task::spawn(mutex.lock());
-    assert_pending!(cancelled.poll());
+    let cancelled = pending(mutex.lock());
     drop(cancelled);
     other.close().await.unwrap();
     within("the answer", mutex.lock()).await.unwrap_err();
@@ -288,8 +281,7 @@ async fn a_call_without_a_lock_says_why() {
 #[tokio::test]
 async fn grants_say_how() {
     let (capture, _default) = Capture::of_this_test();
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let how = async |what: &str, path: &str, expected: &[&str]| {
         let granted = capture.until("lock.granted", expected.len(), |told| told.field("path") == path).await;
         let how: Vec<&str> = granted.iter().map(|told| told.field("how")).collect();
@@ -312,8 +304,7 @@ async fn grants_say_how() {
     let builder = InterProcessMutex::builder(&client, "/locks/sticky").sticky(Duration::from_secs(9));
     let sticky = builder.hand_off(8, Duration::from_secs(9)).build().unwrap();
     let holder = within("the lock", sticky.lock()).await.unwrap();
-    let mut waiter = task::spawn(sticky.lock());
-    assert_pending!(waiter.poll());
+    let waiter = pending(sticky.lock());
     drop(holder);
     drop(within("the lock", waiter).await.unwrap());
     drop(within("the lock", sticky.lock()).await.unwrap());
@@ -348,8 +339,7 @@ async fn a_loss_ends_the_hold() {
 #[tokio::test]
 async fn conversions_are_told_with_the_new_recipe() {
     let (capture, _default) = Capture::of_this_test();
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
     let writer = within("the lock", lock.write_lock().lock()).await.unwrap();
     let reader = within("the conversion", writer.downgrade()).await.unwrap();
@@ -369,8 +359,7 @@ async fn conversions_are_told_with_the_new_recipe() {
 #[tokio::test]
 async fn several_nodes_of_one_call_are_one_hold() {
     let (capture, _default) = Capture::of_this_test();
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 3).unwrap();
     let mut permits = within("the permits", semaphore.acquire_many(2, Duration::from_secs(9))).await.unwrap();
     let one = permits.split(1).unwrap();

@@ -520,6 +520,55 @@ macro_rules! acquire_methods {
                 self.clone().granted(ask)
             }
 
+            #[doc = concat!("Acquires ", $what, ", waiting at most for `wait`, runs `work` and releases.")]
+            ///
+            /// Returns the output of `work` with the result of the release, which is
+            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the lock was lost before the release: check
+            /// both. A loss does not stop `work`, which has the guard: use
+            /// [`while_held`](crate::LockGuard::while_held) for parts that a loss must stop, and pass the
+            /// [token](crate::LockGuard::fencing_token) to the resource. If `work` panics, the lock is released
+            /// in the background.
+            ///
+            /// # Errors
+            /// See [`acquire`](Self::acquire). Then `work` was not called.
+            ///
+            /// # Cancel safety
+            /// If the future is dropped while it waits for the lock, see [`acquire`](Self::acquire). Later,
+            /// `work` is dropped, and then the lock is released in the background.
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
+            /// # async fn sell() -> u32 { 3 }
+            /// use std::time::Duration;
+            ///
+            /// let wait = Duration::from_secs(10);
+            #[doc = concat!("let work = ", $name, ".with(wait, async |guard| guard.while_held(sell()).await);")]
+            /// let (left, released) = work.await?;
+            /// println!("{} left", left?); // an error if the lock was lost first
+            /// released?;
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[track_caller]
+            pub fn with<T, F: AsyncFnOnce(&$guard) -> T>(
+                &self,
+                wait: std::time::Duration,
+                work: F,
+            ) -> impl Future<Output = Result<(T, Result<(), crate::ReleaseError>), crate::AcquireError>> + use<T, F>
+            {
+                let acquired = self.acquire(wait);
+                async move {
+                    let guard = acquired.await?;
+                    let output = work(&guard).await;
+                    Ok((output, guard.release().await))
+                }
+            }
+
             #[doc = concat!("Acquires ", $what, ", waiting at most until `deadline`.")]
             ///
             /// If `deadline` has passed, this works like a try: it waits only for the servers, up to the

@@ -1,6 +1,6 @@
 //! The multi-lock.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use crate::client::Client;
@@ -16,7 +16,7 @@ use crate::locks::lock::{self, InterProcessLock, acquire_and_try_methods};
 use crate::locks::mutex::InterProcessMutex;
 use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
-use crate::values::path::NodePath;
+use crate::values::path::{LockPath, NodePath};
 use crate::values::shown::Quoted;
 use crate::values::token::{FencingToken, ReadToken, Token};
 
@@ -194,6 +194,20 @@ impl InterProcessMultiLock {
     ) -> Result<Self, BuildError> {
         let mutex = |path: P| Ok(member(&InterProcessMutex::new(client, path.as_ref())?));
         Self::of_members(paths.into_iter().map(mutex).collect::<Result<_, BuildError>>()?)
+    }
+
+    /// Creates a multi-lock of the mutexes of these keys below `prefix`, without any I/O.
+    ///
+    /// The paths are made as by [`InterProcessMutex::keyed`].
+    ///
+    /// # Errors
+    /// See [`from_paths`](Self::from_paths).
+    pub fn keyed<K: Display>(
+        client: &Client,
+        prefix: impl AsRef<str>,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Self, BuildError> {
+        Self::from_paths(client, keys.into_iter().map(|key| LockPath::keyed(prefix.as_ref(), &key)))
     }
 
     fn of_members(given: Vec<Member>) -> Result<Self, BuildError> {

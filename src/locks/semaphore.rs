@@ -1,6 +1,6 @@
 //! The semaphore.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::permits::slot_of;
 use crate::session::core::Core;
 use crate::values::contender::Contender;
-use crate::values::path::NodePath;
+use crate::values::path::{LockPath, NodePath};
 use crate::values::shown::{Quoted, debug_as_path};
 use crate::values::token::FencingToken;
 
@@ -138,6 +138,21 @@ impl InterProcessSemaphore {
     /// ```
     pub fn new(client: &Client, path: impl AsRef<str>, limit: u32) -> Result<Self, BuildError> {
         Self::builder(client, path, limit).build()
+    }
+
+    /// Creates a handle of the semaphore of `key` below `prefix` that states this `limit`, without any I/O.
+    ///
+    /// The path is made as by [`InterProcessMutex::keyed`](crate::InterProcessMutex::keyed).
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    pub fn keyed(
+        client: &Client,
+        prefix: impl AsRef<str>,
+        key: impl Display,
+        limit: u32,
+    ) -> Result<Self, BuildError> {
+        Self::new(client, LockPath::keyed(prefix.as_ref(), &key), limit)
     }
 
     /// Returns a builder of the semaphore at `path` with this `limit`, for other options than the

@@ -24,6 +24,7 @@ use crate::session::request::retry::clean_up_pause;
 use crate::session::threads::waker::{self, contain_panic};
 use crate::values::contender::Participant;
 use crate::values::path::NodePath;
+use crate::values::shown::Quoted;
 use crate::values::token::FencingToken;
 
 /// The state of a [`LeaderLatch`](crate::LeaderLatch) in its election.
@@ -75,6 +76,76 @@ impl fmt::Display for LeadershipState {
 pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Result<Vec<Participant>, Error> {
     let work = Arc::clone(path_lock);
     look(work, move |path_lock| async move { contenders::participants(&path_lock, most).await }).await
+}
+
+/// A watch of who leads an election, for a process that takes no part in it;
+/// [`RecipeBuilder::watch_leader`](crate::RecipeBuilder::watch_leader) returns it.
+///
+/// It has no task and costs nothing while [`changed`](Self::changed) is not awaited. It keeps the client.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::LeaderLatch;
+///
+/// let mut leaders = LeaderLatch::builder(&client, "/scheduler/leader").watch_leader()?;
+/// assert_eq!(leaders.changed().await?, None); // at once
+///
+/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("10.0.0.7:8080").build()?;
+/// let leader = leaders.changed().await?.ok_or("no leader")?;
+/// println!("ask {}", leader.id());
+/// # assert_eq!(leader.id(), "10.0.0.7:8080");
+/// latch.close().await?;
+/// assert_eq!(leaders.changed().await?, None);
+/// # Ok(())
+/// # }
+/// ```
+pub struct LeaderWatch {
+    pub(crate) path_lock: Arc<PathLock>,
+    /// The result of the last call; `None` before the first.
+    pub(crate) returned: Option<Option<Participant>>,
+}
+
+impl LeaderWatch {
+    /// Waits until the leader is another than this last returned, and returns it; `None` if there is none. The
+    /// first call returns the leader at once.
+    ///
+    /// A leader that was replaced between two calls ends the next call at once; leaders in between are skipped.
+    /// A participant that left and leads again has another node, so it is another leader. The watch continues
+    /// over the sessions of the client. In a new session, a server that lags behind may show an earlier leader
+    /// until it has caught up.
+    ///
+    /// A call costs two lists and a read, and the same again whenever a participant comes or goes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered for as long as the retry
+    /// policy allows: call it again. See [`Error`] for the other kinds.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the next call returns the result that this one would have returned.
+    pub async fn changed(&mut self) -> Result<Option<Participant>, Error> {
+        let known = self.returned.clone();
+        let changed = look(Arc::clone(&self.path_lock), move |path_lock| async move {
+            match known {
+                Some(known) => {
+                    contenders::leader_changed(&path_lock, known.as_ref().map(Participant::node)).await
+                }
+                None => Ok(contenders::participants(&path_lock, 1).await?.pop()),
+            }
+        });
+        let leader = changed.await?;
+        self.returned = Some(leader.clone());
+        Ok(leader)
+    }
+}
+
+impl fmt::Debug for LeaderWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaderWatch({})", Quoted(self.path_lock.path().user()))
+    }
 }
 
 /// Waits until this participant leads. An error that a repetition may cure does not end the wait, which lasts
@@ -414,7 +485,7 @@ async fn until_lost(hold: &Hold, reports: &Reports) {
 ///
 /// `$name`, `$make`, `$joins` and `$participants` are for the example.
 macro_rules! election_methods {
-    ($recipe:ident, $name:literal, $make:literal, $joins:literal, $participants:literal) => {
+    ($recipe:ident, $kind:expr, $name:literal, $make:literal, $joins:literal, $participants:literal) => {
         impl $recipe {
             /// Returns the participant that leads or is about to, of all processes; `None` if there is none.
             ///
@@ -462,6 +533,17 @@ macro_rules! election_methods {
             #[must_use]
             pub fn path(&self) -> &str {
                 self.path_lock.path().user()
+            }
+        }
+
+        impl $crate::RecipeBuilder<$recipe> {
+            /// Returns a watch of who leads the election, without taking part in it and without any I/O.
+            ///
+            /// # Errors
+            /// [`BuildError::InvalidPath`](crate::BuildError::InvalidPath), as from [`build`](Self::build).
+            pub fn watch_leader(self) -> Result<crate::LeaderWatch, crate::BuildError> {
+                let path_lock = self.unshared_path_lock($kind)?;
+                Ok(crate::LeaderWatch { path_lock, returned: None })
             }
         }
 

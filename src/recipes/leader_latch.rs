@@ -291,6 +291,7 @@ impl LeaderLatch {
 
 election_methods!(
     LeaderLatch,
+    Recipe::LeaderLatch,
     "latch",
     r#"LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").build()?"#,
     "latch.leadership().await?;",

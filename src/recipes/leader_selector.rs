@@ -278,6 +278,7 @@ impl LeaderSelector {
 
 election_methods!(
     LeaderSelector,
+    Recipe::Mutex,
     "selector",
     r#"LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?"#,
     "",

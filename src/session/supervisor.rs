@@ -16,11 +16,7 @@ use crate::session::dial::spare;
 use crate::session::leftovers::cleanup::Cleanup;
 use crate::session::live::heartbeat;
 use crate::session::live::zk_session::Session;
-#[cfg(feature = "metrics")]
-use crate::session::reports::journal::note_if_room;
 use crate::session::reports::log;
-#[cfg(feature = "metrics")]
-use crate::session::reports::metrics;
 use crate::session::threads::background;
 use crate::session::threads::clock;
 use crate::session::threads::waker::contain_panic;
@@ -154,8 +150,7 @@ impl Shared {
     fn begin(&self, number: u64, handle: zk::Client, margin: LeaseMargin) -> Arc<Session> {
         let session = Session::new(number, handle, margin);
         let (id, timeout) = (session.session_id(), session.timeout());
-        #[cfg(feature = "metrics")]
-        note_if_room(metrics::session_began);
+        log::count!(session_began);
         log::info!(
             name: "session.began",
             session = number,

@@ -141,6 +141,11 @@ impl LockPath {
         path_segment::escape(key)
     }
 
+    /// Returns the path of the lock of a key.
+    pub(crate) fn keyed(prefix: &str, key: &dyn fmt::Display) -> String {
+        format!("{prefix}/{}", Self::segment(&key.to_string()))
+    }
+
     /// Returns the key of a segment that [`segment`](Self::segment) made.
     ///
     /// # Errors

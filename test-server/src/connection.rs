@@ -528,6 +528,12 @@ async fn read_all<S: Stream>(
             };
             connected = true;
             input.start += 4 + len;
+            if let (true, Inbound::Ask(ask)) = (shared.races && conn.is_greeted(), &inbound) {
+                if ask.op == Op::Auth {
+                    dead |= matches!(answer(conn, shared, ask, &inbound), Next::Stop);
+                    continue;
+                }
+            }
             let Some(permits) = room_for(len, &budget, &shared.inbound).await else {
                 return End::Gone;
             };
@@ -691,6 +697,16 @@ async fn process_all(mut from_reader: mpsc::Receiver<(Inbound, Permits)>, conn: 
         match next {
             Next::GoOn => {}
             Next::Stop => return,
+            Next::Closed => {
+                // These have arrived by now, and the connection is still open.
+                while let Ok((inbound, _permits)) = from_reader.try_recv() {
+                    if let Inbound::Ask(ask) = &inbound {
+                        answer(conn, shared, ask, &inbound);
+                    }
+                }
+                conn.queue(Out::End(End::Fin));
+                return;
+            }
             Next::Stuck => {
                 shared.until_changed(|state| !state.is_cut(conn)).await;
                 shared.change(|state| discard(state, conn, &inbound));
@@ -704,6 +720,8 @@ async fn process_all(mut from_reader: mpsc::Receiver<(Inbound, Permits)>, conn: 
 enum Next {
     GoOn,
     Stop,
+    /// Its session is closed, and there may be replies before its end.
+    Closed,
     /// Its member is isolated: the request waits for the others, and all that follow wait behind it.
     Stuck,
 }
@@ -846,10 +864,16 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
             let replied = Replied { request: number, session, op, opcode, path, error };
             state.send(conn, frame, Some(replied));
         }
-        if answer.close {
-            conn.queue(Out::End(End::Fin));
-        }
-        (if answer.close { Next::Stop } else { Next::GoOn }, cells, answer.path)
+        let next =
+            match (answer.close, shared.races && matches!((op, error), (Op::CloseSession, 0) | (_, -112))) {
+                (true, true) => Next::Closed,
+                (true, false) => {
+                    conn.queue(Out::End(End::Fin));
+                    Next::Stop
+                }
+                (false, _) => Next::GoOn,
+            };
+        (next, cells, answer.path)
     });
     for cell in cells {
         cell.hit(hit(conn, inbound, Some(&path)));

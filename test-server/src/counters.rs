@@ -1,8 +1,9 @@
 //! The counters and the log of requests.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
+use crate::bounded::Bounded;
 use crate::wire::opcode;
 
 /// The operation that a request asks for.
@@ -304,34 +305,4 @@ pub struct LogEntry {
     pub kind: LogKind,
 }
 
-const LOG_LEN: usize = 100_000;
-/// The bytes of all paths that are kept.
-const LOG_BYTES: usize = 16 << 20;
-
-#[derive(Debug, Default)]
-pub(crate) struct Log {
-    next: u64,
-    bytes: usize,
-    entries: VecDeque<LogEntry>,
-}
-
-impl Log {
-    pub(crate) fn push(&mut self, mut entry: LogEntry) {
-        entry.n = self.next;
-        self.next += 1;
-        self.bytes += entry.path.len();
-        self.entries.push_back(entry);
-        while self.entries.len() > LOG_LEN || self.bytes > LOG_BYTES {
-            let oldest = self.entries.pop_front();
-            self.bytes -= oldest.map_or(0, |oldest| oldest.path.len());
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &LogEntry> {
-        self.entries.iter()
-    }
-
-    pub(crate) fn snapshot(&self) -> Vec<LogEntry> {
-        self.entries.iter().cloned().collect()
-    }
-}
+pub(crate) type Log = Bounded<LogEntry>;

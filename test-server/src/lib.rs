@@ -39,9 +39,11 @@
 //! | end a session, or a connection | [`Server::expire_session`], [`Server::cut`] |
 //! | break the network | [`Server::stall`], [`Server::refuse_connections`], [`Server::isolate`] |
 //! | start an ensemble, have its members lag, cut them off | [`Builder::members`], [`Server::set_member`], [`Member`] |
-//! | bend its clock | [`Builder::clock_rate`], [`Builder::touch_interval`] |
+//! | move or bend its clock | [`Server::advance_clock`], [`Builder::clock_rate`], [`Builder::touch_interval`] |
+//! | lose the races of ZooKeeper's pipeline | [`Builder::races`] |
 //! | restart the server | [`Server::stop`], [`Server::restart`], [`Server::advance_epoch`] |
 //! | look at nodes, sessions and watches | [`Server::node`], [`Server::sessions`], [`Server::watches_on`] |
+//! | compare clients with what has happened | [`Server::history`], [`HistoryEvent`] |
 //! | count requests and notifications | [`Server::counters`], [`Counters`] |
 //! | wait for a condition without polling | [`Server::wait_until`], [`View`] |
 //!
@@ -49,11 +51,13 @@
 //! and it can be started outside of a runtime. [`Builder::serve`] runs it on the current runtime instead,
 //! with connections of any kind, where tokio's paused clock is its clock too.
 
+mod bounded;
 mod connection;
 mod counters;
 mod digest;
 mod error;
 mod fault;
+mod history;
 mod listener;
 mod members;
 mod server;
@@ -72,6 +76,7 @@ mod words;
 pub use counters::{Counters, LogEntry, LogKind, Op, Reason};
 pub use error::ServerError;
 pub use fault::{Fault, Gate, Hit, Loss, Match};
+pub use history::{HistoryEntry, HistoryEvent, WatchKind};
 pub use listener::Listener;
 pub use members::Member;
 pub use server::{Builder, CreateMode, Cut, Direction, Server};

@@ -19,6 +19,7 @@ use crate::connection::{self, Conn, End};
 use crate::counters::{Counters, LogEntry};
 use crate::error::ServerError;
 use crate::fault::{Action, Fault, Gate, Loss, Match};
+use crate::history::HistoryEntry;
 use crate::listener::{Listener, Tcp};
 use crate::members::Member;
 use crate::signal::{Signal, lock};
@@ -130,6 +131,8 @@ pub(crate) struct Shared {
     pub(crate) since_3_9: bool,
     /// The bytes that may wait to be processed on all connections.
     pub(crate) inbound: Arc<Semaphore>,
+    /// See [`Builder::races`].
+    pub(crate) races: bool,
     pub(crate) port: AtomicU16,
 }
 
@@ -242,6 +245,7 @@ pub struct Builder {
     members: usize,
     super_digest: Option<String>,
     max_queued: usize,
+    races: bool,
 }
 
 impl Default for Builder {
@@ -260,6 +264,7 @@ impl Default for Builder {
             members: 1,
             super_digest: None,
             max_queued: 128 << 20,
+            races: false,
         }
     }
 }
@@ -369,6 +374,18 @@ impl Builder {
         self
     }
 
+    /// Has a client that does not wait for replies lose every race in ZooKeeper's pipeline; off by default,
+    /// where it wins them all. A client that is right waits, or copes with both:
+    ///
+    /// - The reply to an `auth` comes before those to earlier requests, and the identity counts for requests
+    ///   that were sent before it.
+    /// - A write behind a `setACL` is held to the old list.
+    /// - Requests behind a `closeSession` get replies, of the error `SessionExpired`.
+    pub fn races(mut self, lost: bool) -> Self {
+        self.races = lost;
+        self
+    }
+
     /// Starts the server on a thread of its own. It accepts connections when this returns.
     ///
     /// # Errors
@@ -438,11 +455,13 @@ impl Builder {
             members: listeners.len(),
             super_digest: self.super_digest,
             max_queued: self.max_queued,
+            races: self.races,
         };
         let addrs = listeners.iter().map(Listener::addr).collect::<io::Result<Vec<SocketAddr>>>()?;
         let addr = *addrs.first().ok_or(io::ErrorKind::InvalidInput)?;
         let shared = Arc::new(Shared {
             max_frame: config.max_frame,
+            races: config.races,
             since_3_9: config.version == Version::V3_9,
             inbound: Arc::new(Semaphore::new(config.max_queued.min(Semaphore::MAX_PERMITS))),
             state: Mutex::new(State::new(config)),
@@ -887,7 +906,7 @@ impl Server {
     }
 
     fn write(&self, session: i64, write: Write) -> Result<Option<String>, ServerError> {
-        let who = Who { session, ids: &[], trusted: true };
+        let who = Who { session, ids: &[], trusted: true, old: &[] };
         let effects = self.shared.change(|state| state.commit(who, &[write])).map_err(|(_, error)| error)?;
         Ok(effects.into_iter().find_map(|effect| match effect {
             Effect::Created(path, _) => Some(path),
@@ -1085,7 +1104,45 @@ impl Server {
     /// See [`LogEntry`] for an example.
     #[must_use]
     pub fn log(&self) -> Vec<LogEntry> {
-        self.shared.with(|state| state.log.snapshot())
+        self.shared.with(|state| state.log.iter().cloned().collect())
+    }
+
+    /// Returns what has happened, in order, from the entry of a number on: every change of a node, watches
+    /// that were set, removed and fired, and what became of sessions. See [`HistoryEntry`] for an example.
+    ///
+    /// The last 100,000 entries are kept, or fewer if their paths and data have more than 16 MiB. A checker
+    /// of a longer run asks again in time, for the number behind its last entry; it has missed entries if
+    /// the first one has a greater number.
+    #[must_use]
+    pub fn history(&self, since: u64) -> Vec<HistoryEntry> {
+        self.shared.with(|state| state.history.since(since).cloned().collect())
+    }
+
+    /// Moves the clock by which sessions and TTLs expire, and does what is due then: sessions whose timeout
+    /// has passed expire, and so do those of clients that are connected, which had no time to send a
+    /// heartbeat. Containers without children and TTL nodes whose time has passed are deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zookeeper_client::Client;
+    /// use zookeeper_test_server::Server;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// let connector = Client::connector().with_session_timeout(Duration::from_secs(10));
+    /// let _client = connector.connect(&server.connect_string()).await?;
+    /// server.advance_clock(Duration::from_secs(9));
+    /// assert_eq!(server.sessions().len(), 1);
+    /// // ZooKeeper's sessions expire at the next tick, which is one of 2 s.
+    /// server.advance_clock(Duration::from_secs(3));
+    /// assert!(server.sessions().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn advance_clock(&self, by: Duration) {
+        self.shared.change(|state| state.advance_clock(by));
     }
 
     /// Holds the reply to a request **after** it was applied, and everything behind it on that connection,

@@ -13,10 +13,11 @@ use crate::counters::{Counters, Log, LogEntry, LogKind, Op, Reason};
 use crate::digest;
 use crate::error::ServerError;
 use crate::fault::Plan;
+use crate::history::{History, HistoryEvent, WatchKind};
 use crate::members::{Member, Standing};
 use crate::sessions::Sessions;
-use crate::tree::{Stamp, Tree};
-use crate::txn::{self, Change, Effect, Happened, Who};
+use crate::tree::{Node, Stamp, Tree};
+use crate::txn::{self, Change, Effect, Happened, OldAcl, Who};
 use crate::watch::{self, Event, Mode, Table, Watches};
 use crate::wire::jute::{Frame, Malformed, Strings, java_text};
 use crate::wire::reply::{self, Outcome};
@@ -107,6 +108,9 @@ impl Version {
     }
 }
 
+/// How many replaced lists are remembered for requests that came before.
+const OLD_ACLS: usize = 64;
+
 /// How much of a path the log keeps, in bytes. A log of paths as long as a frame would fill the memory.
 const LOGGED_PATH: usize = 4096;
 
@@ -126,6 +130,8 @@ pub(crate) struct Config {
     pub(crate) super_digest: Option<String>,
     /// How many bytes may wait to be sent on all connections.
     pub(crate) max_queued: usize,
+    /// Whether the races of ZooKeeper's pipeline are always lost.
+    pub(crate) races: bool,
 }
 
 /// A request whose header has been read.
@@ -202,12 +208,15 @@ struct Isolated {
 pub(crate) struct State {
     pub(crate) config: Config,
     started: Instant,
+    /// How far the clock was moved by hand.
+    advanced: Duration,
     pub(crate) tree: Tree,
     pub(crate) sessions: Sessions,
     pub(crate) watches: Watches,
     pub(crate) plan: Plan,
     pub(crate) counters: Counters,
     pub(crate) log: Log,
+    pub(crate) history: History,
     pub(crate) connections: HashMap<u64, Arc<Conn>>,
     pub(crate) zxid: i64,
     /// Transaction ids that were given to requests which then were no transactions. The next one shows them.
@@ -218,6 +227,8 @@ pub(crate) struct State {
     pub(crate) trace_mask: i64,
     pub(crate) refusing: bool,
     pub(crate) members: Vec<Standing>,
+    /// The access control lists that were replaced lately, with [`Config::races`].
+    old_acls: Vec<OldAcl>,
     isolated: HashMap<i64, Isolated>,
     next_connection: u64,
     next_request: u64,
@@ -240,6 +251,7 @@ impl State {
     pub(crate) fn new(config: Config) -> Self {
         Self {
             started: Instant::now(),
+            advanced: Duration::ZERO,
             tree: Tree::new(),
             sessions: if config.version.is_keeper() {
                 Sessions::counted(ms(config.tick))
@@ -250,6 +262,7 @@ impl State {
             plan: Plan::default(),
             counters: Counters::default(),
             log: Log::default(),
+            history: History::default(),
             connections: HashMap::new(),
             zxid: if config.version.is_keeper() { 0 } else { 1 << 32 },
             skipped: 0,
@@ -257,6 +270,7 @@ impl State {
             trace_mask: 0o462,
             refusing: false,
             members: (0..config.members).map(|_| Standing::current()).collect(),
+            old_acls: Vec::new(),
             isolated: HashMap::new(),
             next_connection: 1,
             next_request: 1,
@@ -272,7 +286,14 @@ impl State {
 
     /// Returns the milliseconds of the clock of sessions and TTLs.
     pub(crate) fn now(&self) -> u64 {
-        ms(self.started.elapsed().mul_f64(self.config.clock_rate))
+        ms(self.started.elapsed().mul_f64(self.config.clock_rate).saturating_add(self.advanced))
+    }
+
+    /// Moves the clock, and does what is due by it.
+    pub(crate) fn advance_clock(&mut self, by: Duration) {
+        self.advanced = self.advanced.saturating_add(by);
+        self.tick();
+        self.sweep();
     }
 
     /// Returns the moment from which the timeout of a session counts whose request arrives now: that of the
@@ -307,7 +328,10 @@ impl State {
         self.watches.disconnect(conn.id);
         if self.forget(conn) {
             if let Some(session) = self.sessions.get_mut(conn.session()) {
-                session.connection = session.connection.filter(|id| *id != conn.id);
+                if session.connection == Some(conn.id) {
+                    session.connection = None;
+                    self.note(conn.session(), HistoryEvent::SessionDisconnected);
+                }
             }
             self.forget_isolated(conn.session());
         }
@@ -385,6 +409,8 @@ impl State {
         self.sessions.touch(id, now);
         conn.set_session(id);
         conn.set_timeout(timeout_ms);
+        let resumes = id == request.session;
+        self.note(id, if resumes { HistoryEvent::SessionResumed } else { HistoryEvent::SessionOpened });
         let password = if keeper { [0; 16] } else { self.sessions.get(id)?.password };
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
         Some((reply::connect(Some((id, timeout, &password)), knows_read_only), true))
@@ -570,7 +596,8 @@ impl State {
         request: &Request,
     ) -> Result<Outcome, ServerError> {
         let ids = conn.ids();
-        let who = Who::client(session, &ids);
+        let old: Vec<OldAcl> = self.old_acls.iter().filter(|old| ask.number < old.until).cloned().collect();
+        let who = Who { old: &old, ..Who::client(session, &ids) };
         // A connection that is closed sets no watch.
         let watcher = self.connections.contains_key(&conn.id).then_some(conn.id);
         match request {
@@ -611,10 +638,11 @@ impl State {
                 if let (Some(node), Version::V3_9) = (node, self.config.version) {
                     txn::permit(who, &node.acl, txn::READ)?;
                 }
+                let stat = node.map(Node::stat);
                 if let (true, Some(watcher)) = (*watch, watcher) {
-                    self.watches.add(watcher, Table::Data, path, Mode::OneShot);
+                    self.watch(watcher, Table::Data, path, Mode::OneShot);
                 }
-                Ok(Outcome::Stat(node.ok_or(ServerError::NoNode)?.stat()))
+                stat.map(Outcome::Stat).ok_or(ServerError::NoNode)
             }
             Request::GetAcl { path } => {
                 let node = self.tree.get(path).ok_or(ServerError::NoNode)?;
@@ -636,6 +664,8 @@ impl State {
             }
             Request::RemoveWatches { path, kind } => {
                 self.watches.remove(conn.id, path.as_deref(), *kind)?;
+                let path = path.clone().unwrap_or_default();
+                self.note(session, HistoryEvent::WatchRemoved { path });
                 Ok(Outcome::Empty)
             }
             Request::SetWatches(wanted) => {
@@ -652,7 +682,7 @@ impl State {
                 };
                 // Nothing ever happens to the null path.
                 if let (Some(watcher), Some(path)) = (watcher, path) {
-                    self.watches.add_persistent(watcher, path, recursive);
+                    self.watch_persistent(watcher, path, recursive);
                 }
                 Ok(Outcome::Number(0))
             }
@@ -715,7 +745,7 @@ impl State {
                 Ok(Outcome::Number(crate::wire::jute::length(number)))
             }
             Request::CloseSession => {
-                self.end_session(session);
+                self.end_session(session, HistoryEvent::SessionClosed);
                 Ok(Outcome::Empty)
             }
             Request::Unimplemented => Err(ServerError::Unimplemented),
@@ -734,7 +764,7 @@ impl State {
             Read::Trips => return Err(ServerError::Marshalling),
         };
         if let (true, Some(watcher)) = (*watch, watcher) {
-            self.watches.add(watcher, table, read.path(), Mode::OneShot);
+            self.watch(watcher, table, read.path(), Mode::OneShot);
         }
         Ok(outcome)
     }
@@ -785,12 +815,30 @@ impl State {
         writes: &[Write],
     ) -> Result<Vec<Effect>, (usize, ServerError)> {
         let at = self.stamp();
+        self.keep_old_acls(writes);
         let (effects, changes) = txn::apply(&mut self.tree, who, writes, at)?;
-        self.publish(&changes);
+        self.publish(who.session, &changes);
         Ok(effects)
     }
 
-    pub(crate) fn publish(&mut self, changes: &[Change]) {
+    /// Remembers the lists that writes replace, if that goes wrong as in ZooKeeper: what came before is held to
+    /// the old list.
+    fn keep_old_acls(&mut self, writes: &[Write]) {
+        for write in writes.iter().filter(|_| self.config.races) {
+            let Write::SetAcl { path, .. } = write else { continue };
+            let Some(node) = self.tree.get(path) else { continue };
+            let old = OldAcl { path: path.clone(), acl: Arc::clone(&node.acl), until: self.next_request };
+            self.old_acls.retain(|older| older.path != *path);
+            self.old_acls.truncate(OLD_ACLS - 1);
+            self.old_acls.insert(0, old);
+        }
+    }
+
+    /// Notes the changes of a transaction by a session, and notifies those who watch for them.
+    fn publish(&mut self, session: i64, changes: &[Change]) {
+        for change in changes {
+            self.note(session, HistoryEvent::of(change));
+        }
         for change in changes {
             self.fire(change, |_, member| member != Member::Behind);
             self.miss(change);
@@ -844,6 +892,7 @@ impl State {
         let session = conn.session();
         self.send(&conn, frame, None);
         self.counters.count_notification(session);
+        self.note(session, HistoryEvent::WatchFired { path: event.path.clone(), event: event.kind });
         self.record(LogKind::Notified, 0, session, Op::Other(event.kind), event.kind, &event.path, 0);
     }
 
@@ -860,7 +909,7 @@ impl State {
             match self.tree.get(path) {
                 None => missed(self, path, watch::DELETED),
                 Some(node) if node.mzxid > wanted.relative_zxid => missed(self, path, watch::DATA_CHANGED),
-                Some(_) => self.watches.add(connection, Table::Data, path, Mode::OneShot),
+                Some(_) => self.watch(connection, Table::Data, path, Mode::OneShot),
             }
         }
         for path in paths(&wanted.exist) {
@@ -868,7 +917,7 @@ impl State {
             if self.tree.get(path).is_some() {
                 missed(self, path, watch::CREATED);
             } else {
-                self.watches.add(connection, Table::Data, path, Mode::OneShot);
+                self.watch(connection, Table::Data, path, Mode::OneShot);
             }
         }
         for path in paths(&wanted.child) {
@@ -878,25 +927,42 @@ impl State {
                 Some(node) if node.pzxid > wanted.relative_zxid => {
                     missed(self, path, watch::CHILDREN_CHANGED);
                 }
-                Some(_) => self.watches.add(connection, Table::Child, path, Mode::OneShot),
+                Some(_) => self.watch(connection, Table::Child, path, Mode::OneShot),
             }
         }
         // Nothing ever happens to the null path, so it is watched without effect.
         for path in wanted.persistent.as_ref()?.iter().flatten() {
-            self.watches.add_persistent(connection, path, false);
+            self.watch_persistent(connection, path, false);
         }
         for path in wanted.recursive.as_ref()?.iter().flatten() {
-            self.watches.add_persistent(connection, path, true);
+            self.watch_persistent(connection, path, true);
         }
         Some(())
     }
 
+    fn watch(&mut self, connection: u64, table: Table, path: &str, mode: Mode) {
+        self.watches.add(connection, table, path, mode);
+        self.note_watch(connection, path, WatchKind::of(table, mode));
+    }
+
+    fn watch_persistent(&mut self, connection: u64, path: &str, recursive: bool) {
+        self.watches.add_persistent(connection, path, recursive);
+        let kind = if recursive { WatchKind::Recursive } else { WatchKind::Persistent };
+        self.note_watch(connection, path, kind);
+    }
+
+    fn note_watch(&mut self, connection: u64, path: &str, watch: WatchKind) {
+        let session = self.connections.get(&connection).map_or(0, |conn| conn.session());
+        self.note(session, HistoryEvent::WatchSet { path: path.to_owned(), watch });
+    }
+
     /// Ends a session and deletes its nodes in one transaction; returns `false` if there is no such session.
-    pub(crate) fn end_session(&mut self, id: i64) -> bool {
+    fn end_session(&mut self, id: i64, end: HistoryEvent) -> bool {
         if self.sessions.remove(id).is_none() {
             return false;
         }
         let zxid = self.stamp().zxid;
+        self.note(id, end);
         let paths: Vec<String> = self.tree.ephemerals(id).map(str::to_owned).collect();
         let mut changes = Vec::new();
         for path in paths {
@@ -905,7 +971,7 @@ impl State {
                 changes.push(change);
             }
         }
-        self.publish(&changes);
+        self.publish(id, &changes);
         true
     }
 
@@ -917,7 +983,7 @@ impl State {
         if let Some(conn) = self.connection_of(id).filter(knows).cloned() {
             self.end_connection(&conn);
         }
-        let ended = self.end_session(id);
+        let ended = self.end_session(id, HistoryEvent::SessionExpired);
         self.forget_isolated(id);
         ended
     }
@@ -952,7 +1018,7 @@ impl State {
             let zxid = self.stamp().zxid;
             let change = Change::of(&self.tree, Happened::Deleted, path);
             if self.tree.delete(path, zxid).is_some() {
-                self.publish(&[change]);
+                self.publish(0, &[change]);
             }
         }
         due.len()
@@ -1001,7 +1067,13 @@ impl State {
     ) {
         let (zxid, at) = (self.zxid, Instant::now().into_std());
         let path = beginning(path).to_owned();
-        self.log.push(LogEntry { n: 0, request, session, op, opcode, path, zxid, error, at, kind });
+        let entry =
+            |n| LogEntry { n, request, session, op, opcode, path: path.clone(), zxid, error, at, kind };
+        self.log.push(path.len(), entry);
+    }
+
+    fn note(&mut self, session: i64, event: HistoryEvent) {
+        self.history.note(session, self.zxid, Instant::now().into_std(), event);
     }
 }
 

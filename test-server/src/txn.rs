@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::error::ServerError;
-use crate::tree::{NodeKind, Stamp, Tree, Undo, split};
+use crate::tree::{Node, NodeKind, Stamp, Tree, Undo, split};
 use crate::wire::request::{Create, Write};
 use crate::wire::{Acl, AskedAcl, AuthId, Stat, opcode};
 
@@ -14,6 +14,15 @@ pub(crate) const CREATE: i32 = 4;
 pub(crate) const DELETE: i32 = 8;
 pub(crate) const ADMIN: i32 = 16;
 
+/// An access control list that was replaced, and which requests are still held to it.
+#[derive(Clone, Debug)]
+pub(crate) struct OldAcl {
+    pub(crate) path: String,
+    pub(crate) acl: Arc<[Acl]>,
+    /// The number of the first request that came after the list was replaced.
+    pub(crate) until: u64,
+}
+
 /// The client that asks for a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who<'a> {
@@ -21,12 +30,20 @@ pub(crate) struct Who<'a> {
     pub(crate) ids: &'a [AuthId],
     /// Whether permissions are ignored, as for calls of the server's own methods.
     pub(crate) trusted: bool,
+    /// The lists that were replaced behind the request, which ZooKeeper does not notice in time.
+    pub(crate) old: &'a [OldAcl],
 }
 
 impl<'a> Who<'a> {
     /// A client with identities, of which `super` may do everything.
     pub(crate) fn client(session: i64, ids: &'a [AuthId]) -> Self {
-        Self { session, ids, trusted: ids.iter().any(|id| id.scheme == "super") }
+        Self { session, ids, trusted: ids.iter().any(|id| id.scheme == "super"), old: &[] }
+    }
+
+    /// Checks that the list to which a write of a node is held grants a permission.
+    fn may(self, path: &str, node: &Node, wanted: i32) -> Result<(), ServerError> {
+        let old = self.old.iter().find(|old| old.path == path);
+        permit(self, old.map_or(&node.acl, |old| &old.acl), wanted)
     }
 }
 
@@ -45,6 +62,7 @@ pub(crate) enum Happened {
     Created,
     Deleted,
     Data,
+    Acl,
 }
 
 /// A change of a node, with the lists that decide which watchers may learn of it.
@@ -52,6 +70,8 @@ pub(crate) enum Happened {
 pub(crate) struct Change {
     pub(crate) what: Happened,
     pub(crate) path: String,
+    /// The node's data, of a change that has set them.
+    pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parent_acl: Arc<[Acl]>,
 }
@@ -61,7 +81,9 @@ impl Change {
     pub(crate) fn of(tree: &Tree, what: Happened, path: &str) -> Self {
         let acl = |path| tree.get(path).map_or_else(|| Arc::from([]), |node| Arc::clone(&node.acl));
         let parent_acl = acl(split(path).map_or("", |(parent, _)| parent));
-        Self { what, path: path.to_owned(), acl: acl(path), parent_acl }
+        let sets = matches!(what, Happened::Created | Happened::Data);
+        let data = tree.get(path).filter(|_| sets).and_then(|node| node.data.clone());
+        Self { what, path: path.to_owned(), data, acl: acl(path), parent_acl }
     }
 }
 
@@ -101,7 +123,7 @@ fn one(tree: &mut Tree, who: Who<'_>, write: &Write, at: Stamp) -> Result<Done, 
         Write::SetData { path, data, version } => {
             validate(path)?;
             let node = tree.get(path).ok_or(ServerError::NoNode)?;
-            permit(who, &node.acl, WRITE)?;
+            who.may(path, node, WRITE)?;
             expect_version(*version, node.version)?;
             let undo = tree.set_data(path, data.clone(), at);
             let change = Change::of(tree, Happened::Data, path);
@@ -111,15 +133,16 @@ fn one(tree: &mut Tree, who: Who<'_>, write: &Write, at: Stamp) -> Result<Done, 
             validate(path)?;
             let acl = settle_acl(who, acl.as_deref())?;
             let node = tree.get(path).ok_or(ServerError::NoNode)?;
-            permit(who, &node.acl, ADMIN)?;
+            who.may(path, node, ADMIN)?;
             expect_version(*version, node.aversion)?;
             let undo = tree.set_acl(path, acl);
-            Ok((Effect::Set(stat(tree, path)?), None, undo))
+            let change = Change::of(tree, Happened::Acl, path);
+            Ok((Effect::Set(stat(tree, path)?), Some(change), undo))
         }
         Write::Check { path, version } => {
             validate(path)?;
             let node = tree.get(path).ok_or(ServerError::NoNode)?;
-            permit(who, &node.acl, READ)?;
+            who.may(path, node, READ)?;
             expect_version(*version, node.version)?;
             Ok((Effect::Checked, None, None))
         }
@@ -165,7 +188,7 @@ fn create(tree: &mut Tree, who: Who<'_>, request: &Create, at: Stamp) -> Result<
     }
     let acl = settle_acl(who, request.acl.as_deref())?;
     let parent = tree.get(parent_path).ok_or(ServerError::NoNode)?;
-    permit(who, &parent.acl, CREATE)?;
+    who.may(parent_path, parent, CREATE)?;
     let mut path = request.path.clone();
     if sequential {
         // As Java's %010d: ten places, including the sign.
@@ -186,12 +209,12 @@ fn create(tree: &mut Tree, who: Who<'_>, request: &Create, at: Stamp) -> Result<
 
 fn delete(tree: &mut Tree, who: Who<'_>, path: &str, version: i32, at: Stamp) -> Result<Done, ServerError> {
     let special = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
-    let (parent, _) = split(path).ok_or(ServerError::BadArguments)?;
+    let (parent_path, _) = split(path).ok_or(ServerError::BadArguments)?;
     if path.contains('\0') || special.contains(&path) {
         return Err(ServerError::BadArguments);
     }
-    let parent = tree.get(parent).ok_or(ServerError::NoNode)?;
-    permit(who, &parent.acl, DELETE)?;
+    let parent = tree.get(parent_path).ok_or(ServerError::NoNode)?;
+    who.may(parent_path, parent, DELETE)?;
     let node = tree.get(path).ok_or(ServerError::NoNode)?;
     expect_version(version, node.version)?;
     if !node.children.is_empty() {
@@ -203,7 +226,7 @@ fn delete(tree: &mut Tree, who: Who<'_>, path: &str, version: i32, at: Stamp) ->
 }
 
 fn stat(tree: &Tree, path: &str) -> Result<Stat, ServerError> {
-    tree.get(path).map(crate::tree::Node::stat).ok_or(ServerError::NoNode)
+    tree.get(path).map(Node::stat).ok_or(ServerError::NoNode)
 }
 
 fn expect_version(expected: i32, actual: i32) -> Result<(), ServerError> {
@@ -336,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    const ANONYMOUS: Who<'_> = Who { session: 7, ids: &[], trusted: false };
+    const ANONYMOUS: Who<'_> = Who { session: 7, ids: &[], trusted: false, old: &[] };
 
     fn anyone() -> Option<Vec<AskedAcl>> {
         Some(vec![AskedAcl::new(31, "world", "anyone")])
@@ -392,7 +415,7 @@ mod tests {
                         created += i32::from(change.what == Happened::Created);
                         deleted += i32::from(change.what == Happened::Deleted);
                     }
-                    if change.path == "/a" && change.what != Happened::Data {
+                    if change.path == "/a" && matches!(change.what, Happened::Created | Happened::Deleted) {
                         (created, deleted) = (0, 0);
                     }
                 }
@@ -423,7 +446,7 @@ mod tests {
     #[test]
     fn permissions_match_by_scheme_and_network() {
         let ids = [AuthId::new("ip", "127.0.0.1"), AuthId::new("digest", "ann:x")];
-        let who = Who { session: 1, ids: &ids, trusted: false };
+        let who = Who { session: 1, ids: &ids, trusted: false, old: &[] };
         let may = |scheme: &str, id: &str, perms| {
             permit(who, &[Acl { perms, id: AuthId::new(scheme, id) }], READ).is_ok()
         };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::counters::{Counters, LogEntry};
+use crate::history::HistoryEntry;
 use crate::state::State;
 use crate::tree::NodeKind;
 
@@ -190,6 +191,11 @@ impl View<'_> {
     /// Returns the entries of the log, oldest first. To look for a recent one, use [`Iterator::rev`].
     pub fn log(&self) -> impl DoubleEndedIterator<Item = &LogEntry> {
         self.state.log.iter()
+    }
+
+    /// Returns the entries of the history, oldest first. To look for a recent one, use [`Iterator::rev`].
+    pub fn history(&self) -> impl DoubleEndedIterator<Item = &HistoryEntry> {
+        self.state.history.iter()
     }
 
     /// Returns the id of the last transaction.

@@ -191,6 +191,13 @@ impl Watches {
     /// Removes the one-shot watches of some connections that a change triggers; returns the events, in the
     /// order in which ZooKeeper sends them.
     pub(crate) fn fire(&mut self, change: &Change, of: impl Fn(u64) -> bool) -> Vec<Event> {
+        let Change { what, path, acl, parent_acl, .. } = change;
+        let kind = match what {
+            Happened::Created => CREATED,
+            Happened::Deleted => DELETED,
+            Happened::Data => DATA_CHANGED,
+            Happened::Acl => return Vec::new(),
+        };
         let mut events = Vec::new();
         let mut tell = |connections: BTreeSet<u64>, kind: i32, path: &str, acl: &Arc<[Acl]>| {
             let event = |connection| {
@@ -198,12 +205,6 @@ impl Watches {
                 Event { connection, kind, path: path.to_owned(), acl }
             };
             events.extend(connections.into_iter().map(event));
-        };
-        let Change { what, path, acl, parent_acl } = change;
-        let kind = match what {
-            Happened::Created => CREATED,
-            Happened::Deleted => DELETED,
-            Happened::Data => DATA_CHANGED,
         };
         let mut watchers = self.trigger(Table::Data, path, kind, &of);
         if kind == DELETED {

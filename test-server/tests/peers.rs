@@ -16,7 +16,6 @@ fn main() {
     suite.time_limit(Duration::from_secs(240));
     suite.add_needing("in-process", "curators_recipes_work", peers::curator(), curator);
     suite.add_needing("in-process", "kazoos_recipes_work", peers::kazoo(), kazoo);
-    suite.add_needing("zk-test-server", "the_readmes_python_works", peers::kazoo(), readme);
     suite.run()
 }
 
@@ -59,21 +58,4 @@ fn kazoo(peer: KazooPeer) -> Outcome {
     let mut client = Command::new(peer.python);
     client.arg(source("kazoo_recipes.py"));
     succeeds(&server, client)
-}
-
-/// Runs the Python of the README, which starts the program by its name.
-fn readme(peer: KazooPeer) -> Outcome {
-    let page = include_str!("../README.md");
-    let (_, rest) = page.split_once("```python\n").ok_or("no Python in README.md")?;
-    let (script, _) = rest.split_once("```").ok_or("the Python does not end")?;
-    let program = Path::new(env!("CARGO_BIN_EXE_zk-test-server"));
-    let directories = program.parent().into_iter().map(PathBuf::from);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(directories.chain(std::env::split_paths(&path)))?;
-    let output = Command::new(peer.python).env("PATH", path).args(["-c", script]).output()?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(format!("{}\n{stderr}", output.status).into());
-    }
-    Ok(())
 }

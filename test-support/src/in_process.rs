@@ -12,7 +12,7 @@ use zookeeper_recipes::{
     AcquireError, Client, ClientBuilder, ConnectError, ErrorKind, InterProcessFairLock, InterProcessLock,
     InterProcessMutex, LockGuard, NodePath, QueuedLock, RetryPolicy, Token, TryLockError,
 };
-use zookeeper_test_server::{LogEntry, LogKind, Op, Server, View};
+use zookeeper_test_server::{Fault, Gate, LogEntry, LogKind, Loss, Match, Op, Server, View};
 
 use crate::wait::{SOON, within};
 
@@ -97,6 +97,28 @@ pub async fn connect_as(builder: ClientBuilder, server: &Server) -> Client {
     within("the session", connected).await
 }
 
+/// A server, and so many clients of it: `let (server, [client, other]) = with_clients(start(), calm).await;`
+pub async fn with_clients<const N: usize>(
+    server: Server,
+    connect: impl AsyncFn(&Server) -> Client,
+) -> (Server, [Client; N]) {
+    let mut clients = Vec::with_capacity(N);
+    for _ in 0..N {
+        clients.push(connect(&server).await);
+    }
+    (server, clients.try_into().expect("as many as asked for"))
+}
+
+/// Holds a request: its reply if the server is to carry it out, or the request itself.
+pub fn hold_back(server: &Server, request: Match, carried_out: bool) -> Gate {
+    if carried_out { server.hold_reply(request) } else { server.hold_request(request) }
+}
+
+/// Loses a request with its connection: its reply if the server is to carry it out, or the request itself.
+pub fn lose(server: &Server, request: Match, carried_out: bool, loss: Loss) -> Fault {
+    if carried_out { server.drop_reply(request, loss) } else { server.drop_request(request, loss) }
+}
+
 /// The mutex at [`DIRECTORY`].
 #[must_use]
 pub fn mutex(client: &Client) -> InterProcessMutex {
@@ -140,12 +162,13 @@ pub fn numbers(token: impl Into<Token>) -> (i64, u64) {
 
 /// Waits until the server shows what is expected of it.
 #[track_caller]
-pub fn until(
+pub fn until<C: FnMut(View<'_>) -> bool + Send + 'static>(
     server: &Server,
     what: &str,
-    condition: impl FnMut(View<'_>) -> bool + Send + 'static,
-) -> impl Future<Output = ()> {
-    let (caller, shown) = (std::panic::Location::caller(), server.wait_until(condition, SOON));
+    condition: C,
+) -> impl Future<Output = ()> + use<C> {
+    let (caller, what) = (std::panic::Location::caller(), what.to_owned());
+    let shown = server.wait_until(condition, SOON);
     async move { assert!(shown.await, "{caller}: waited {SOON:?} in vain for {what}") }
 }
 
@@ -279,6 +302,26 @@ impl Barrier {
             let refused = within("the client's own answer", self.lock.lock()).await.unwrap_err();
             assert!(matches!(refused, AcquireError::TooManyWaiters { .. }), "{refused}");
         }
+    }
+}
+
+/// Waits until the only watch on a node is this client's.
+#[track_caller]
+pub fn watches(server: &Server, client: &Client, node: &str) -> impl Future<Output = ()> + use<> {
+    let (id, node) = (session(client), node.to_owned());
+    until(server, "the watch", move |view| view.watches_on(&node) == [id])
+}
+
+/// Waits for all that the clients have under way, and for the end of all nodes and watches of the lock at
+/// [`DIRECTORY`], which must be free then.
+#[track_caller]
+pub fn clean(server: &Server, clients: &[&Client]) -> impl Future<Output = ()> {
+    let what = format!("the end of {}", std::panic::Location::caller());
+    async move {
+        for client in clients {
+            within(&what, client.flush(SOON)).await.unwrap();
+        }
+        assert_clean(server, &what).await;
     }
 }
 

@@ -9,6 +9,8 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_test::task::{self, Spawn};
 
 /// How long anything may take that is sure to happen, on a machine that does much else. Only a test that
 /// fails waits for it to pass.
@@ -27,6 +29,33 @@ pub fn within<F: Future>(what: &str, future: F) -> impl Future<Output = F::Outpu
             Err(_) => panic!("{caller}: waited {SOON:?} in vain for {what}"),
         }
     }
+}
+
+/// Waits for all of these tasks, for at most [`SOON`] from one end to the next, and returns what came of them in
+/// the order in which they ended.
+///
+/// # Panics
+/// If one has panicked, or none ends in time.
+pub async fn all_done<T: Send + 'static>(what: &str, mut tasks: JoinSet<T>) -> Vec<T> {
+    let mut done = Vec::with_capacity(tasks.len());
+    while let Some(ended) = within(what, tasks.join_next()).await {
+        match ended {
+            Ok(output) => done.push(output),
+            Err(ended) => std::panic::resume_unwind(ended.into_panic()),
+        }
+    }
+    done
+}
+
+/// A future that has been polled once, so that what it does first is done, and is not ready.
+///
+/// # Panics
+/// If it is ready.
+#[track_caller]
+pub fn pending<F: Future>(future: F) -> Spawn<F> {
+    let mut future = task::spawn(future);
+    assert!(future.poll().is_pending(), "ready at once");
+    future
 }
 
 /// A future that is polled when the test says so and never otherwise, and whose wake-ups can be waited for.

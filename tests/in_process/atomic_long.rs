@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::in_process::{calm, calm_with, connect, connect_as, session, start_empty, until};
+use test_support::in_process::{
+    calm, calm_with, connect, connect_as, hold_back, session, start_empty, until, with_clients,
+};
 use test_support::{ByHand, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
@@ -51,8 +53,7 @@ fn costs<const N: usize>(of: [(&str, u64); N]) -> BTreeMap<String, u64> {
 
 #[tokio::test]
 async fn a_free_change_costs_two_requests_and_a_look_one() {
-    let server = start_at(0);
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_at(0), calm).await;
     let counter = counter(&client);
     let free = costs([("GetData", 1), ("SetData", 1)]);
     for expected in 1..4 {
@@ -80,8 +81,7 @@ async fn a_free_change_costs_two_requests_and_a_look_one() {
 // Shows: counter-layout
 #[tokio::test]
 async fn a_counter_is_created_by_its_first_change_only() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     let counter = counter(&client);
     assert_eq!(counter.get().await.unwrap(), 0);
     assert!(!server.exists("/shop"), "a look creates nothing");
@@ -99,8 +99,7 @@ async fn a_counter_is_created_by_its_first_change_only() {
 
 #[tokio::test]
 async fn a_block_costs_what_one_number_costs() {
-    let server = start_at(0);
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_at(0), calm).await;
     let ids = counter(&client).cached(100).unwrap();
     server.reset_counters();
     for expected in 1..=100 {
@@ -125,8 +124,7 @@ fn lose(server: &Server, op: Op, applied: bool) {
 #[tokio::test]
 async fn a_write_that_never_arrived_is_made_once() {
     for op in [Op::GetData, Op::SetData] {
-        let server = start_at(10);
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(start_at(10), calm).await;
         let counter = counter(&client);
         lose(&server, op, false);
         assert_eq!(within("the sum", counter.add(5)).await.unwrap(), 15, "{op:?}");
@@ -144,8 +142,7 @@ async fn a_write_that_never_arrived_is_made_once() {
 // Shows: counter-writes
 #[tokio::test]
 async fn a_sum_whose_answer_was_lost_is_unknown_and_made_once() {
-    let server = start_at(10);
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_at(10), calm).await;
     let counter = counter(&client);
     lose(&server, Op::SetData, true);
     let error = within("the end", counter.add(5)).await.unwrap_err();
@@ -161,8 +158,7 @@ async fn a_sum_whose_answer_was_lost_is_unknown_and_made_once() {
 // Shows: counter-ids
 #[tokio::test]
 async fn an_id_whose_answer_was_lost_is_a_gap() {
-    let server = start_at(10);
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_at(10), calm).await;
     lose(&server, Op::SetData, true);
     assert_eq!(within("the id", counter(&client).next_id()).await.unwrap(), 12);
     assert_eq!(value(&server), 12);
@@ -175,8 +171,7 @@ async fn an_id_whose_answer_was_lost_is_a_gap() {
 // Shows: counter-writes
 #[tokio::test]
 async fn a_set_whose_answer_was_lost_is_seen_to_be_done() {
-    let server = start_at(10);
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_at(10), calm).await;
     lose(&server, Op::SetData, true);
     within("the set", counter(&client).set(3)).await.unwrap();
     let node = server.node(PATH).unwrap();
@@ -230,8 +225,7 @@ async fn what_others_wrote_in_between_decides() {
         (&[11, 20], None, 21),
         (&[20, 11], None, 12),
     ] {
-        let server = start_at(10);
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(start_at(10), calm).await;
         let counter = counter(&client);
         let (added, ()) =
             within("the sum", async { tokio::join!(counter.add(1), written_in_between(&server, others)) })
@@ -256,11 +250,10 @@ async fn what_others_wrote_in_between_decides() {
 #[tokio::test]
 async fn a_session_that_ends_during_a_write() {
     for applied in [false, true] {
-        let server = start_at(10);
-        let client = connect(&server).await;
+        let (server, [client]) = with_clients(start_at(10), connect).await;
         let counter = counter(&client);
         let matcher = Match::op(Op::SetData).path(PATH);
-        let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
+        let gate = hold_back(&server, matcher, applied);
         let expire = async {
             within("the write", gate.wait_hit()).await;
             let id = session(&client);
@@ -279,11 +272,10 @@ async fn a_session_that_ends_during_a_write() {
 #[tokio::test]
 async fn a_sum_in_a_session_that_ends_is_made_once() {
     for applied in [false, true] {
-        let server = start_at(10);
-        let client = connect(&server).await;
+        let (server, [client]) = with_clients(start_at(10), connect).await;
         let counter = counter(&client);
         let matcher = Match::op(Op::SetData).path(PATH);
-        let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
+        let gate = hold_back(&server, matcher, applied);
         let expire = async {
             within("the write", gate.wait_hit()).await;
             let id = session(&client);
@@ -488,8 +480,7 @@ async fn a_write_before_an_outage_is_unknown_and_an_id_only_not_there() {
 // Shows: counter-tries
 #[tokio::test]
 async fn a_change_that_others_come_before_is_made_at_another_try() {
-    let server = start_at(10);
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_at(10), calm).await;
     let counter = counter(&client);
     server.reset_counters();
     always_lose(&server, 5);
@@ -500,8 +491,7 @@ async fn a_change_that_others_come_before_is_made_at_another_try() {
 // Shows: counter-layout
 #[tokio::test]
 async fn a_counter_that_is_deleted_while_it_is_contended_is_persistent_again() {
-    let server = start_at(10);
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_at(10), calm).await;
     let counter = counter(&client);
     always_lose(&server, 5);
     let gate = server.hold_request(Match::op(Op::GetData).path(PATH).nth(5));
@@ -518,8 +508,7 @@ async fn a_counter_that_is_deleted_while_it_is_contended_is_persistent_again() {
 // Shows: counter-layout
 #[tokio::test]
 async fn what_is_no_counter_is_refused_and_left_as_it_is() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     for (path, data) in [("/three", &b"foo"[..]), ("/four", &[0; 4]), ("/nine", &[0; 9])] {
         server.create(path, data).unwrap();
         let counter = DistributedAtomicLong::new(&client, path).unwrap();
@@ -550,8 +539,7 @@ async fn what_is_no_counter_is_refused_and_left_as_it_is() {
 // Shows: counter-layout
 #[tokio::test]
 async fn what_the_servers_may_delete_is_refused() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     server.create_as("/ephemeral", 5_i64.to_be_bytes(), CreateMode::Ephemeral, session(&client)).unwrap();
     // The directories of locks and of other counters.
     let lock = InterProcessMutex::new(&client, "/locks/sku-42").unwrap();
@@ -570,8 +558,7 @@ async fn what_the_servers_may_delete_is_refused() {
 // Shows: counter-ids
 #[tokio::test]
 async fn an_overflow_writes_nothing() {
-    let server = start_at(i64::MAX - 2);
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_at(i64::MAX - 2), calm).await;
     let counter = counter(&client);
     let ids = counter.cached(3).unwrap();
     for (error, delta) in [
@@ -599,8 +586,7 @@ async fn an_overflow_writes_nothing() {
 
 #[tokio::test]
 async fn bad_options_are_refused_without_a_request() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     server.reset_counters();
     for path in ["", "/", "no/slash", "/zookeeper/quota", "/a//b"] {
         let error = DistributedAtomicLong::new(&client, path).unwrap_err();
@@ -651,8 +637,7 @@ async fn permissions_and_namespaces() {
 // Shows: counter-writes
 #[tokio::test]
 async fn a_server_that_lags_behind_makes_no_comparison_false() {
-    let server = start_at(10);
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start_at(10), calm).await;
     let counter = counter(&client);
     let id = session(&client);
     assert_eq!(counter.get().await.unwrap(), 10);
@@ -672,8 +657,7 @@ async fn a_server_that_lags_behind_makes_no_comparison_false() {
 // Shows: counter-ids
 #[tokio::test]
 async fn one_reservation_at_a_time() {
-    let server = start_at(0);
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_at(0), calm).await;
     let ids = Arc::new(counter(&client).cached(10).unwrap());
     let gate = server.hold_request(Match::op(Op::SetData).path(PATH));
     server.reset_counters();
@@ -693,11 +677,10 @@ async fn one_reservation_at_a_time() {
 #[tokio::test]
 async fn a_reservation_whose_caller_leaves_loses_a_block_and_no_other_caller() {
     for applied in [false, true] {
-        let server = start_at(0);
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(start_at(0), calm).await;
         let ids = Arc::new(counter(&client).cached(10).unwrap());
         let matcher = Match::op(Op::SetData).path(PATH);
-        let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
+        let gate = hold_back(&server, matcher, applied);
         let first = ByHand::new(ids.next_id()).start();
         let second = ByHand::new(ids.next_id()).start();
         within("the reservation", gate.wait_hit()).await;
@@ -717,8 +700,7 @@ async fn a_reservation_whose_caller_leaves_loses_a_block_and_no_other_caller() {
 // Shows: counter-ids
 #[tokio::test]
 async fn a_caller_that_leaves_takes_nothing_from_the_block() {
-    let server = start_at(0);
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_at(0), calm).await;
     let ids = counter(&client).cached(3).unwrap();
     assert_eq!(within("an id", ids.next_id()).await.unwrap(), 1);
     drop(ids.next_id());

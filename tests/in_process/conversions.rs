@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use test_support::in_process::read_write::{lock, read, write};
 use test_support::in_process::{
-    Barrier, DIRECTORY, calm, connect_for, session, start, start_impatient, until,
+    Barrier, DIRECTORY, calm, connect_for, hold_back, session, start, start_impatient, until, with_clients,
 };
-use test_support::{ByHand, SOON, within};
+use test_support::{ByHand, SOON, pending, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     AnyGuard, Client, ConversionError, LockState, LostReason, NodePath, ReadGuard, ReleaseError, WriteGuard,
@@ -23,8 +23,7 @@ type Converted = Result<ReadGuard, ConversionError<WriteGuard>>;
 
 /// That a `flush` does not end before the reply is let go, and finds nothing left then.
 async fn assert_flush_waits_for(gate: Gate, server: &Server, client: &Client, barrier: &Barrier) {
-    let mut flush = task::spawn(client.flush(SOON));
-    assert_pending!(flush.poll());
+    let mut flush = pending(client.flush(SOON));
     barrier.pass().await;
     assert_pending!(flush.poll(), "flushed, but {:?} is there", server.children(DIRECTORY));
     gate.release();
@@ -35,8 +34,7 @@ async fn assert_flush_waits_for(gate: Gate, server: &Server, client: &Client, ba
 /// `flush` waits for what was dropped before it: a downgrade too, whose answer is still out.
 #[tokio::test]
 async fn a_flush_waits_for_a_dropped_downgrade() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let barrier = Barrier::new(&client).await;
     let guard = write(&client).await;
     let gate = server.hold_reply(Match::op(Op::Multi).session(session(&client)).path_contains("__READ__"));
@@ -50,8 +48,7 @@ async fn a_flush_waits_for_a_dropped_downgrade() {
 // Shows: flush
 #[tokio::test]
 async fn a_flush_waits_for_a_dropped_upgrade() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let barrier = Barrier::new(&client).await;
     let guard = read(&client).await;
     let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)).path_contains("__WRIT__"));
@@ -153,8 +150,7 @@ async fn a_loss_during_a_conversion_is_told_in_time() {
 /// The revocation is requested, and the lock converted: the request stands.
 #[tokio::test]
 async fn a_request_that_came_before_a_conversion_is_not_missed() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (_server, [client, other]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
     other.attempt_revoke(&writer.node()).await.unwrap();
     within("the request, on the writer", writer.revoked()).await;
@@ -165,8 +161,7 @@ async fn a_request_that_came_before_a_conversion_is_not_missed() {
 /// The same for a request that was not looked for, of a writer and of a reader.
 #[tokio::test]
 async fn a_request_that_was_not_seen_survives_a_conversion() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
     other.attempt_revoke(&writer.node()).await.unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
@@ -188,8 +183,7 @@ async fn a_request_that_was_not_seen_survives_a_conversion() {
 /// After a loss everything but `release` answers `Lost`.
 #[tokio::test]
 async fn the_last_share_of_a_lost_write_lock_does_not_become_the_writer() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
     let reader = writer.reenter_as_reader().unwrap();
     drop(writer);
@@ -202,8 +196,7 @@ async fn the_last_share_of_a_lost_write_lock_does_not_become_the_writer() {
 /// What an upgrade has left to be deleted is not another reader.
 #[tokio::test]
 async fn what_an_earlier_upgrade_left_does_not_hinder_a_later_one() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let reader = read(&client).await;
     let busy = server.fail(Match::op(Op::Delete).path_contains("__READ__").always(), THROTTLED);
     let upgrade = tokio::spawn(reader.try_upgrade());
@@ -229,11 +222,11 @@ async fn closing_a_client_during_conversions_leaves_nothing() {
             let matcher = Match::any().session(id).path_contains(part);
             let (gate, task) = if upgrade {
                 let guard = read(&client).await;
-                let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
+                let gate = hold_back(&server, matcher, applied);
                 (gate, tokio::spawn(async move { guard.try_upgrade().await.ok().map(AnyGuard::from) }))
             } else {
                 let guard = write(&client).await;
-                let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
+                let gate = hold_back(&server, matcher, applied);
                 (gate, tokio::spawn(async move { guard.downgrade().await.ok().map(AnyGuard::from) }))
             };
             within("the conversion", gate.wait_hit()).await;
@@ -265,8 +258,7 @@ async fn done_and_not_taken(server: &Server, client: &Client) -> ByHand<impl Fut
 // Shows: flush
 #[tokio::test]
 async fn a_flush_does_not_wait_for_a_conversion_that_is_done() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let mut downgrade = done_and_not_taken(&server, &client).await;
     within("the flush", client.flush(SOON)).await.unwrap();
     let std::task::Poll::Ready(reader) = downgrade.poll() else { panic!("it was done") };
@@ -276,8 +268,7 @@ async fn a_flush_does_not_wait_for_a_conversion_that_is_done() {
 /// It is from the moment that the caller goes away.
 #[tokio::test]
 async fn a_flush_waits_for_a_conversion_that_is_done_and_was_dropped_then() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let downgrade = done_and_not_taken(&server, &client).await;
     let gate = server.hold_reply(Match::op(Op::Delete).session(session(&client)));
     drop(downgrade);
@@ -291,8 +282,7 @@ async fn a_flush_waits_for_a_conversion_that_is_done_and_was_dropped_then() {
 /// A request that comes when a reader becomes the writer, in the moment before its node goes.
 #[tokio::test]
 async fn a_request_that_comes_late_in_an_upgrade_is_not_missed() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let reader = read(&client).await;
     let node = reader.node();
     let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)).path(node.as_str()));
@@ -307,8 +297,7 @@ async fn a_request_that_comes_late_in_an_upgrade_is_not_missed() {
 /// The revocation of an upgrade is requested, which then stays a reader.
 #[tokio::test]
 async fn a_request_to_an_upgrade_that_fails_is_not_missed() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let reader = within("a read lock", lock(&client).read_lock().lock()).await.unwrap();
     let beside = within("a read lock", lock(&other).read_lock().lock()).await.unwrap();
     let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)).path_contains("__WRIT__"));
@@ -340,8 +329,7 @@ async fn refused_retreat(server: &Server, client: &Client, refusals: usize) -> R
 // Shows: conversion-ends
 #[tokio::test]
 async fn an_upgrade_that_may_not_be_taken_back_is_a_lost_lock_and_leaves_nothing() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let beside = read(&b).await;
     let reader = refused_retreat(&server, &a, 1).await;
     assert_eq!(reader.state(), LockState::Lost(LostReason::NotConverted));
@@ -359,8 +347,7 @@ async fn an_upgrade_that_may_not_be_taken_back_is_a_lost_lock_and_leaves_nothing
 // Shows: conversion-ends
 #[tokio::test]
 async fn what_a_refused_upgrade_leaves_lets_no_other_in_beside_a_reader() {
-    let server = start();
-    let (a, b, c) = (calm(&server).await, calm(&server).await, calm(&server).await);
+    let (server, [a, b, c]) = with_clients(start(), calm).await;
     let (one, two) = (read(&b).await, read(&c).await);
     let lost = refused_retreat(&server, &a, 2).await;
     let left = server.children(DIRECTORY);
@@ -382,8 +369,7 @@ async fn what_a_refused_upgrade_leaves_lets_no_other_in_beside_a_reader() {
 // Shows: conversion-ends
 #[tokio::test]
 async fn an_upgrade_whose_read_node_may_not_be_deleted_is_a_lost_lock() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let reader = read(&a).await;
     server.fail(Match::op(Op::Delete).path(reader.node()).times(2), NO_AUTH);
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
@@ -430,8 +416,7 @@ async fn disturbed(
 // Shows: revocation
 #[tokio::test]
 async fn a_conversion_ends_although_its_node_is_written_again_and_again() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     for data in ["hello", "__REVOKE__"] {
         let writer = write(&client).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use test_support::in_process::{
     DIRECTORY, assert_clean, calm, enqueue, granted, hold, mutex, session, start, start_empty, timed_out,
-    until,
+    until, with_clients,
 };
 use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{AcquireError, InterProcessMutex, TryLockError};
@@ -43,8 +43,7 @@ fn requests(server: &Server, id: i64) -> Vec<(Op, u64)> {
 // Shows: cleanup
 #[tokio::test]
 async fn a_dropped_guard_costs_one_request() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let guard = hold(&client).await;
     server.reset_counters();
     drop(guard);
@@ -54,8 +53,7 @@ async fn a_dropped_guard_costs_one_request() {
 
 #[tokio::test]
 async fn handles_and_clients_cost_nothing_until_they_are_used() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     server.reset_counters();
     let handles: Vec<_> = (0..10).map(|_| mutex(&client)).collect();
     assert!(!handles[0].is_acquired_in_this_process());
@@ -66,8 +64,7 @@ async fn handles_and_clients_cost_nothing_until_they_are_used() {
 // Shows: directories
 #[tokio::test]
 async fn a_missing_directory_is_made_at_the_first_acquire_only() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     let id = session(&client);
     let mutex = InterProcessMutex::new(&client, "/shop/eu/stock/sku-42").unwrap();
     server.reset_counters();
@@ -85,8 +82,7 @@ async fn a_missing_directory_is_made_at_the_first_acquire_only() {
 // Shows: watch-one-node
 #[tokio::test]
 async fn the_next_in_line_costs_four_requests_and_one_notification() {
-    let server = start();
-    let (holder, next) = (calm(&server).await, calm(&server).await);
+    let (server, [holder, next]) = with_clients(start(), calm).await;
     let guard = hold(&holder).await;
     server.reset_counters();
     let waiter = enqueue(&server, &next).await;
@@ -104,8 +100,7 @@ async fn the_next_in_line_costs_four_requests_and_one_notification() {
 // Shows: try-lock, held-by
 #[tokio::test]
 async fn a_try_costs_two_lists_and_a_sync_when_it_is_busy_and_writes_nothing() {
-    let server = start();
-    let (holder, other) = (calm(&server).await, calm(&server).await);
+    let (server, [holder, other]) = with_clients(start(), calm).await;
     let guard = hold(&holder).await;
     let id = session(&other);
     let zxid = || server.node(DIRECTORY).map(|node| (node.pzxid, node.next_sequence));
@@ -153,8 +148,7 @@ fn last_zxid(server: &Server) -> i64 {
 // Shows: try-lock
 #[tokio::test]
 async fn a_try_costs_nothing_while_its_client_has_the_lock() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     let guard = within("the grant", mutex.lock()).await.unwrap();
     server.reset_counters();
@@ -167,8 +161,7 @@ async fn a_try_costs_nothing_while_its_client_has_the_lock() {
 // Shows: hand-off
 #[tokio::test]
 async fn a_waiter_in_memory_costs_nothing() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     let guard = within("the grant", mutex.lock()).await.unwrap();
     server.reset_counters();
@@ -183,8 +176,7 @@ async fn a_waiter_in_memory_costs_nothing() {
 // Shows: watch-one-node
 #[tokio::test]
 async fn no_watch_outlives_its_waiter() {
-    let server = start();
-    let (holder, waiter) = (calm(&server).await, calm(&server).await);
+    let (server, [holder, waiter]) = with_clients(start(), calm).await;
     let guard = hold(&holder).await;
     let held = guard.node();
     let id = session(&waiter);
@@ -231,8 +223,7 @@ async fn no_watch_outlives_its_waiter() {
 
 #[tokio::test]
 async fn looking_at_the_queue_costs_one_list() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let guard = hold(&client).await;
     server.reset_counters();
     assert_eq!(mutex(&client).participants().await.unwrap(), [guard.node()]);
@@ -243,8 +234,7 @@ async fn looking_at_the_queue_costs_one_list() {
 /// Between its acquire and its release a holder asks nothing of the servers but pings.
 #[tokio::test]
 async fn a_thousand_cycles_cost_two_thousand_requests() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     server.reset_counters();
     for _ in 0..1000 {

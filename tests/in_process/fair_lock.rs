@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use test_support::in_process::{
-    Acquired, DIRECTORY, calm, connect_for, fair, granted, hold, mutex, queue, session, start, until,
+    Acquired, DIRECTORY, calm, clean, connect_for, fair, granted, hold, lose, queue, session, start, until,
+    with_clients,
 };
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
@@ -31,23 +32,11 @@ async fn waits(server: &Server, client: &Client) -> (JoinHandle<Acquired>, Strin
     (attempt, node)
 }
 
-async fn clean(server: &Server, clients: &[&Client]) {
-    for client in clients {
-        client.flush(SOON).await.unwrap();
-    }
-    until(server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
-    until(server, "the end of all watches", |view| view.watches() == 0).await;
-    let client = calm(server).await;
-    within("the lock", mutex(&client).lock()).await.unwrap().release().await.unwrap();
-    client.close().await.unwrap();
-}
-
 /// One queue with the mutexes of all clients; those of one session do not watch each other.
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let holder = hold(&a).await;
     let (first, _) = waits(&server, &a).await;
     let (second, node) = waits(&server, &a).await;
@@ -76,8 +65,7 @@ async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
 // Shows: hand-over
 #[tokio::test]
 async fn a_release_hands_over_by_the_deletion_of_its_node() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let holder = within("the grant", lock(&a).lock()).await.unwrap();
     let (next, node) = waits(&server, &a).await;
     let (other, _) = waits(&server, &b).await;
@@ -102,17 +90,13 @@ async fn a_release_hands_over_by_the_deletion_of_its_node() {
 #[tokio::test]
 async fn a_hand_over_without_an_answer_is_looked_at() {
     for carried_out in [true, false] {
-        let server = start();
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(start(), calm).await;
         let id = session(&client);
         let holder = within("the grant", lock(&client).lock()).await.unwrap();
         let (next, node) = waits(&server, &client).await;
         let (last, _) = waits(&server, &client).await;
         let hand_over = Match::op(Op::Multi).path(holder.node());
-        let lost = match carried_out {
-            true => server.drop_reply(hand_over, Loss::Reset),
-            false => server.drop_request(hand_over, Loss::Reset),
-        };
+        let lost = lose(&server, hand_over, carried_out, Loss::Reset);
         server.reset_counters();
         within("the release", holder.release()).await.unwrap();
         within("the loss", lost.wait_hit()).await;
@@ -135,8 +119,7 @@ async fn a_hand_over_without_an_answer_is_looked_at() {
 #[tokio::test]
 async fn a_hand_over_to_one_that_gives_up_goes_to_the_one_behind_it() {
     for deleted_first in [true, false] {
-        let server = start();
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(start(), calm).await;
         let holder = within("the grant", lock(&client).lock()).await.unwrap();
         let (leaves, node) = waits(&server, &client).await;
         let (stays, _) = waits(&server, &client).await;
@@ -165,8 +148,7 @@ async fn a_hand_over_to_one_that_gives_up_goes_to_the_one_behind_it() {
 // Shows: hand-over
 #[tokio::test]
 async fn a_release_hands_nothing_over_past_another_client() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let holder = within("the grant", lock(&a).lock()).await.unwrap();
     let (between, node) = waits(&server, &b).await;
     let (behind, _) = waits(&server, &a).await;
@@ -219,8 +201,7 @@ async fn a_lost_lock_is_not_handed_over() {
 #[tokio::test]
 async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
     const WAITERS: usize = 2_000;
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let (lock, id) = (lock(&client), session(&client));
     // Of another client, so that the counters of the first session are about its waiters.
     let holder = hold(&other).await;
@@ -271,8 +252,7 @@ async fn start_together(
 // Shows: fair-waiters
 #[tokio::test]
 async fn more_waiters_than_allowed_are_refused() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(2).build().unwrap();
     let holder = within("the grant", lock.lock()).await.unwrap();
     let (waiting, other) = (lock.enqueue().await.unwrap(), lock.enqueue().await.unwrap());
@@ -293,8 +273,7 @@ async fn more_waiters_than_allowed_are_refused() {
 // Shows: fair-waiters
 #[tokio::test]
 async fn a_guard_that_is_lost_is_no_waiter() {
-    let server = start();
-    let client = calm(&server).await;
+    let (_server, [client]) = with_clients(start(), calm).await;
     let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(1).build().unwrap();
     for _ in 0..2 {
         let guard =
@@ -307,8 +286,7 @@ async fn a_guard_that_is_lost_is_no_waiter() {
 
 #[tokio::test]
 async fn a_place_tells_its_position_and_is_kept_over_a_timeout() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let holder = hold(&b).await;
     let mut first = within("a place", lock(&a).enqueue()).await.unwrap();
     let mut second = within("a place", lock(&a).enqueue()).await.unwrap();
@@ -341,8 +319,7 @@ async fn a_place_tells_its_position_and_is_kept_over_a_timeout() {
 
 #[tokio::test]
 async fn a_place_that_is_dropped_leaves_the_queue_whether_it_was_its_turn_or_not() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let holder = within("the grant", lock(&client).lock()).await.unwrap();
     let waiting = within("a place", lock(&client).enqueue()).await.unwrap();
     drop(waiting);
@@ -358,8 +335,7 @@ async fn a_place_that_is_dropped_leaves_the_queue_whether_it_was_its_turn_or_not
 /// In the next session, at the back.
 #[tokio::test]
 async fn a_place_outlives_its_session() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let holder = hold(&b).await;
     let mut place = within("a place", lock(&a).enqueue()).await.unwrap();
     let (other, _) = waits(&server, &b).await;

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use rusqlite::{Connection, params};
 use test_support::in_process::read_write::{lock, read, write};
-use test_support::in_process::{DIRECTORY, connect, session, start, until};
+use test_support::in_process::{DIRECTORY, connect, session, start, until, with_clients};
 use test_support::within;
 use zookeeper_recipes::{
     AnyGuard, Client, FenceGate, FencingToken, InterProcessLock, InterProcessMutex, ReadToken, Token,
@@ -23,8 +23,7 @@ async fn pause_for_long(server: &Server, client: &Client) {
 // Shows: reader-tokens
 #[tokio::test]
 async fn a_paused_reader_is_refused_after_an_upgraded_writer() {
-    let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (server, [a, b]) = with_clients(start(), connect).await;
     let gate = FenceGate::new();
     let (one, two) = (read(&a).await, read(&b).await);
     gate.admit(one.fencing_token()).unwrap();
@@ -40,8 +39,7 @@ async fn a_paused_reader_is_refused_after_an_upgraded_writer() {
 // Shows: paused-process, reader-tokens
 #[tokio::test]
 async fn a_paused_writer_is_refused_beside_a_later_reader() {
-    let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (server, [a, b]) = with_clients(start(), connect).await;
     let gate = FenceGate::new();
     let writer = write(&a).await;
     gate.admit(writer.fencing_token()).unwrap();
@@ -57,9 +55,7 @@ async fn a_paused_writer_is_refused_beside_a_later_reader() {
 // Shows: token-order
 #[tokio::test]
 async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
-    let server = start();
-    let (a, b, c, d) =
-        (connect(&server).await, connect(&server).await, connect(&server).await, connect(&server).await);
+    let (server, [a, b, c, d]) = with_clients(start(), connect).await;
     let gate = FenceGate::new();
     let reader = read(&a).await;
     let later = read(&b).await;
@@ -99,8 +95,7 @@ async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
 // Shows: upgraded-token
 #[tokio::test]
 async fn an_upgraded_writer_is_below_a_reader_whose_writer_has_gone() {
-    let server = start();
-    let (a, b, c) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let (server, [a, b, c]) = with_clients(start(), connect).await;
     let resource = FenceGate::new();
     let reader = read(&a).await;
     let gone = tokio::spawn(lock(&b).write_lock().lock());
@@ -124,8 +119,7 @@ async fn an_upgraded_writer_is_below_a_reader_whose_writer_has_gone() {
 // Shows: reader-tokens
 #[tokio::test]
 async fn a_token_says_whether_it_is_a_readers() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let reader = read(&client).await;
     let token = reader.fencing_token();
     assert_eq!(AnyGuard::from(reader).fencing_token(), Token::Read(token));

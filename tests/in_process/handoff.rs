@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use test_support::in_process::{
-    Acquired, DIRECTORY, assert_clean, calm, connect_for, fair, granted, hold, most_nodes, mutex, queue,
-    session, start, timed_out, until,
+    Acquired, DIRECTORY, assert_clean, calm, clean, connect_for, fair, granted, hold, most_nodes, mutex,
+    queue, session, start, timed_out, until, with_clients,
 };
-use test_support::{SOON, within};
+use test_support::{SOON, pending, within};
 use tokio::task::JoinSet;
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
@@ -38,9 +38,7 @@ fn waiting(lock: &InterProcessMutex, count: usize) -> Vec<Waiting> {
     (0..count)
         .map(|_| {
             let future: Pin<Box<dyn Future<Output = Acquired> + Send>> = Box::pin(lock.lock());
-            let mut waiting = task::spawn(future);
-            assert_pending!(waiting.poll());
-            waiting
+            pending(future)
         })
         .collect()
 }
@@ -53,8 +51,7 @@ fn numbers(guard: &LockGuard) -> (i64, u64) {
 // Shows: hand-off
 #[tokio::test]
 async fn a_hand_over_costs_no_request_and_keeps_the_order_of_arrival() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let first = within("the grant", lock.lock()).await.unwrap();
     let node = first.node();
@@ -84,16 +81,14 @@ async fn a_hand_over_costs_no_request_and_keeps_the_order_of_arrival() {
     assert_eq!(lock.participants().await.unwrap(), [guard.node()]);
     guard.release().await.unwrap();
     assert!(!lock.is_acquired_in_this_process());
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "hand-over").await;
+    clean(&server, &[&client]).await;
 }
 
 /// However many tasks wait, there is one node, and no two are inside.
 // Shows: hand-off
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn ten_thousand_tasks_have_one_node_at_a_time() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = bounded(&client, 100, LONG);
     let inside = Arc::new(Mutex::new(0_u64));
     let mut tasks = JoinSet::new();
@@ -120,8 +115,7 @@ async fn ten_thousand_tasks_have_one_node_at_a_time() {
 async fn another_process_waits_no_longer_than_the_bound_and_one_hold() {
     const TIME: Duration = Duration::from_millis(50);
     const HOLD: Duration = Duration::from_millis(5);
-    let server = start();
-    let (greedy, other) = (calm(&server).await, calm(&server).await);
+    let (server, [greedy, other]) = with_clients(start(), calm).await;
     let lock = bounded(&greedy, u32::MAX, TIME);
     let holds = Arc::new(Mutex::new(HashMap::<_, u32>::new()));
     let mut tasks = JoinSet::new();
@@ -155,8 +149,7 @@ async fn another_process_waits_no_longer_than_the_bound_and_one_hold() {
 // Shows: hand-off
 #[tokio::test]
 async fn those_that_leave_are_passed_over() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
     let mut line = waiting(&lock, 2_002);
@@ -171,16 +164,14 @@ async fn those_that_leave_are_passed_over() {
     // Without the waiters a release deletes the node.
     guard.release().await.unwrap();
     until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "left").await;
+    clean(&server, &[&client]).await;
 }
 
 /// When all have left, the attempt goes too, and a flush waits for that.
 // Shows: hand-off
 #[tokio::test]
 async fn an_attempt_that_nobody_waits_for_is_cancelled() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let held = hold(&other).await;
     let lock = unbounded(&client);
     let line = waiting(&lock, 3);
@@ -193,16 +184,14 @@ async fn an_attempt_that_nobody_waits_for_is_cancelled() {
     until(&server, "the watch", |view| view.watches() == 1).await;
     held.release().await.unwrap();
     within("the grant", line.pop().unwrap()).await.unwrap().release().await.unwrap();
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "cancelled").await;
+    clean(&server, &[&client]).await;
 }
 
 /// At the deadline the error says who is ahead, and since when this process holds the lock itself.
 // Shows: hand-off
 #[tokio::test]
 async fn a_wait_ends_at_its_deadline_and_says_who_is_ahead() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
     let _before = waiting(&lock, 1);
@@ -232,16 +221,14 @@ async fn a_wait_ends_at_its_deadline_and_says_who_is_ahead() {
     client.flush(SOON).await.unwrap();
     assert_eq!(queue(&server), [theirs.node()]);
     drop(theirs);
-    other.flush(SOON).await.unwrap();
-    assert_clean(&server, "deadline").await;
+    clean(&server, &[&other]).await;
 }
 
 /// Where no server answers, the error says that, and not that another is ahead.
 // Shows: hand-off
 #[tokio::test]
 async fn a_wait_for_a_silent_server_is_no_wait_for_another() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let gate = server.hold_request(Match::op(Op::Create).path_prefix(format!("{DIRECTORY}/")));
     let asked = Duration::from_millis(30);
@@ -250,8 +237,7 @@ async fn a_wait_for_a_silent_server_is_no_wait_for_another() {
         assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     }
     gate.release();
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "silent").await;
+    clean(&server, &[&client]).await;
 }
 
 /// What the attempt fails with, everybody who waits at that moment is told.
@@ -291,15 +277,13 @@ async fn an_error_is_not_of_those_that_came_later() {
     let error = within("the end", first).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::MixedRecipes), "{error}");
     within("the grant", later).await.unwrap().release().await.unwrap();
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "later").await;
+    clean(&server, &[&client]).await;
 }
 
 // Shows: hand-off
 #[tokio::test]
 async fn a_try_waits_for_nobody() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the try", lock.try_lock()).await.unwrap();
     server.reset_counters();
@@ -321,8 +305,7 @@ async fn a_try_waits_for_nobody() {
     assert_eq!(queue(&server), [theirs.node()]);
     // One that comes during a try waits on after it.
     let gate = server.hold_reply(Match::op(Op::GetChildren).session(session(&client)));
-    let mut tries = task::spawn(lock.try_lock());
-    assert_pending!(tries.poll());
+    let tries = pending(lock.try_lock());
     within("the list", gate.wait_hit()).await;
     let mut line = waiting(&lock, 1);
     gate.release();
@@ -330,16 +313,14 @@ async fn a_try_waits_for_nobody() {
     until(&server, "our node", |view| view.children(DIRECTORY).len() == 2).await;
     theirs.release().await.unwrap();
     within("the grant", line.pop().unwrap()).await.unwrap().release().await.unwrap();
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "try").await;
+    clean(&server, &[&client]).await;
 }
 
 /// A lost lock is not handed over: those that wait queue by another node.
 // Shows: hand-off
 #[tokio::test]
 async fn a_lost_lock_is_not_handed_over() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     // The session.
     let guard = within("the grant", lock.lock()).await.unwrap();
@@ -371,8 +352,7 @@ async fn a_lost_lock_is_not_handed_over() {
     last.release().await.unwrap();
     // A handle that is kept keeps the watch of a busy lock's directory for a while.
     drop(lock);
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "lost").await;
+    clean(&server, &[&client]).await;
 }
 
 /// In doubt whether the servers keep the session, and after a transaction of unknown outcome, the next one
@@ -380,8 +360,7 @@ async fn a_lost_lock_is_not_handed_over() {
 // Shows: hand-off
 #[tokio::test]
 async fn nothing_is_handed_over_in_doubt() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
@@ -400,8 +379,7 @@ async fn nothing_is_handed_over_in_doubt() {
     assert_ne!(guard.node(), node);
     // A transaction of which nobody knows.
     let gate = server.hold_request(Match::op(Op::Multi).session(id));
-    let mut write = task::spawn(guard.transaction().create("/written", "").commit());
-    assert_pending!(write.poll());
+    let write = pending(guard.transaction().create("/written", "").commit());
     within("the transaction", gate.wait_hit()).await;
     drop(write);
     let node = guard.node();
@@ -415,21 +393,18 @@ async fn nothing_is_handed_over_in_doubt() {
     guard.release().await.unwrap();
     // A handle that is kept keeps the watch of a busy lock's directory for a while.
     drop(lock);
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "doubt").await;
+    clean(&server, &[&client]).await;
 }
 
 /// The hold of each is its own: its lease, its count, and the line that acquired it.
 // Shows: hand-off
 #[tokio::test]
 async fn each_holder_has_a_hold_of_its_own() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.acquire_with_lease(LONG, LONG)).await.unwrap();
     let lease = Duration::from_secs(1);
-    let mut short = task::spawn(lock.acquire_with_lease(LONG, lease));
-    assert_pending!(short.poll());
+    let mut short = pending(lock.acquire_with_lease(LONG, lease));
     let mut plain = waiting(&lock, 1).pop().unwrap();
     let shared = guard.reenter().unwrap();
     let lost = guard.lost();
@@ -447,16 +422,14 @@ async fn each_holder_has_a_hold_of_its_own() {
     let guard = within("the grant", plain).await.unwrap();
     assert!(guard.lease_remaining().is_none());
     guard.release().await.unwrap();
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "holds").await;
+    clean(&server, &[&client]).await;
 }
 
 /// A requested revocation is the holder's to decide on, and ends the row.
 // Shows: hand-off
 #[tokio::test]
 async fn a_requested_revocation_ends_the_row() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
     let mut line = waiting(&lock, 2).into_iter();
@@ -470,16 +443,14 @@ async fn a_requested_revocation_ends_the_row() {
     let guard = within("the grant", line.next().unwrap()).await.unwrap();
     assert_ne!(guard.node(), node);
     drop(guard);
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "revoked").await;
+    clean(&server, &[&client]).await;
 }
 
 /// Other locks of the same client at the path are others.
 // Shows: hand-off
 #[tokio::test]
 async fn other_locks_of_the_client_have_nodes_of_their_own() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = bounded(&client, 2, LONG);
     let guard = within("the grant", lock.lock()).await.unwrap();
     let fair = tokio::spawn(fair(&client).lock());
@@ -494,8 +465,7 @@ async fn other_locks_of_the_client_have_nodes_of_their_own() {
     granted(fair).await.release().await.unwrap();
     within("the grant", all).await.unwrap().unwrap().release().await.unwrap();
     within("the grant", line.next().unwrap()).await.unwrap().release().await.unwrap();
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "others").await;
+    clean(&server, &[&client]).await;
 }
 
 /// Heartbeats ask for the node all the time, whoever holds it.
@@ -515,8 +485,7 @@ async fn a_node_deleted_by_hand_is_noticed_whoever_holds_it() {
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
     let next = within("the grant", line.pop().unwrap()).await.unwrap();
     drop((guard, next));
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "by hand").await;
+    clean(&server, &[&client]).await;
 }
 
 /// Heartbeats ask on behalf of one holder. The answer is about the node, whoever has it by then: with holds
@@ -540,15 +509,13 @@ async fn what_a_heartbeat_finds_is_told_to_the_holder_of_that_moment() {
     let answered = |entry: &&LogEntry| entry.op == Op::Multi && entry.kind == LogKind::Applied;
     assert_eq!(server.log().iter().filter(answered).count(), 1, "it took another heartbeat to notice it");
     drop(next);
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "found").await;
+    clean(&server, &[&client]).await;
 }
 
 /// An interrupted connection is no end of the row.
 #[tokio::test]
 async fn a_short_interruption_loses_nobody() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
     let mut line = waiting(&lock, 1);
@@ -558,6 +525,5 @@ async fn a_short_interruption_loses_nobody() {
     server.resume(session(&client));
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "stall").await;
+    clean(&server, &[&client]).await;
 }

@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use test_support::in_process::{Barrier, connect, connect_as, connect_with, eager, queue_at, session, until};
-use test_support::{SOON, within};
+use test_support::in_process::{
+    Barrier, connect, connect_as, connect_with, eager, queue_at, session, until, with_clients,
+};
+use test_support::{SOON, pending, within};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio_test::{assert_pending, task};
+use tokio_test::task;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ErrorKind, FencingToken, InterProcessMutex, LeaderLatch,
-    LeaderSelector, Leadership, LeadershipState, LostReason, Participant, RetryPolicy, TransactionError,
+    LeaderSelector, LeaderWatch, Leadership, LeadershipState, LostReason, Participant, RetryPolicy,
+    TransactionError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, Op, Server};
 
@@ -135,8 +138,7 @@ async fn terms(seen: &mut watch::Receiver<Vec<FencingToken>>, count: usize) -> V
 // Shows: election
 #[tokio::test]
 async fn a_latch_has_curators_node() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     for (id, data) in [("web-3 ä", "web-3 ä"), ("", "")] {
         let latch = latch(&client, id);
         let leadership = leads(&latch).await;
@@ -159,8 +161,7 @@ async fn a_latch_has_curators_node() {
 // Shows: election
 #[tokio::test]
 async fn a_selector_has_the_node_of_a_mutex() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     for (id, data) in [("web-3", Some("web-3")), ("", None)] {
         let selector = LeaderSelector::builder(&client, PATH).id(id).build().unwrap();
         let node = within("the work", selector.lead(async |_| queue(&server))).await.unwrap().remove(0);
@@ -173,8 +174,7 @@ async fn a_selector_has_the_node_of_a_mutex() {
         }
         // A mutex of another client is in the same queue.
         let held = InterProcessMutex::new(&connect(&server).await, PATH).unwrap().lock().await.unwrap();
-        let mut lead = task::spawn(selector.lead(async |_| ()));
-        assert_pending!(lead.poll());
+        let lead = pending(selector.lead(async |_| ()));
         queued(&server, 2).await;
         held.release().await.unwrap();
         within("the work", lead).await.unwrap();
@@ -214,8 +214,7 @@ async fn participants_are_seen_in_order_with_their_ids() {
 // Shows: election
 #[tokio::test]
 async fn a_latch_and_a_lock_do_not_share_a_path() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let latch = latch(&client, "a");
     let leadership = leads(&latch).await;
     let here = InterProcessMutex::new(&client, PATH).unwrap_err();
@@ -238,8 +237,7 @@ async fn a_latch_and_a_lock_do_not_share_a_path() {
 /// Another id of the same client at the same path is another participant, which its own client makes.
 #[tokio::test]
 async fn latches_of_one_client_share_an_id() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let _first = latch(&client, "a");
     let error = LeaderLatch::builder(&client, PATH).id("b").build().unwrap_err();
     assert!(matches!(error, BuildError::ConflictingOptions { option: "id", .. }), "{error}");
@@ -314,8 +312,7 @@ async fn a_dropped_latch_leaves_no_node_and_no_session() {
 // Shows: leaders-work
 #[tokio::test]
 async fn a_leadership_that_is_kept_keeps_no_session() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let latch = latch(&client, "a");
     let leadership = leads(&latch).await;
     drop((latch, client));
@@ -336,8 +333,7 @@ async fn work_is_dropped_before_the_node_is_deleted() {
         let (clients, [first, second], leadership) = pair(&server).await;
         let barrier = Barrier::new(&clients[0]).await;
         let (work, dropped) = endless();
-        let mut working = task::spawn(leadership.while_held(work));
-        assert_pending!(working.poll());
+        let working = pending(leadership.while_held(work));
         let mut states = first.watch_state();
         let closing = tokio::spawn(async move {
             if is_closed {
@@ -365,8 +361,7 @@ async fn work_that_is_not_polled_does_not_keep_the_leadership() {
     let clients = [impatient(&server).await, impatient(&server).await];
     let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
     let (work, dropped) = endless();
-    let mut stuck = task::spawn(leadership.while_held(work));
-    assert_pending!(stuck.poll());
+    let stuck = pending(leadership.while_held(work));
     within("the close", first.close()).await.unwrap();
     leads(&second).await;
     assert!(!dropped.load(Ordering::SeqCst), "it was not polled");
@@ -376,8 +371,7 @@ async fn work_that_is_not_polled_does_not_keep_the_leadership() {
 
 #[tokio::test]
 async fn the_state_is_told() {
-    let server = start_impatient();
-    let client = impatient(&server).await;
+    let (server, [client]) = with_clients(start_impatient(), impatient).await;
     let latch = latch(&client, "a");
     let leader = |state| matches!(state, LeadershipState::Leader(_));
     let LeadershipState::Leader(term) = until_state(&latch, leader).await else { panic!() };
@@ -434,8 +428,7 @@ fn connect_blocking(runtime: &tokio::runtime::Runtime, server: &Server) -> Clien
 /// CURATOR-498: a latch took the node of its dying session for its own.
 #[tokio::test]
 async fn curator_498_a_node_of_another_session_is_not_taken_for_ours() {
-    let server = start();
-    let (client, dying) = (connect(&server).await, connect(&server).await);
+    let (server, [client, dying]) = with_clients(start(), connect).await;
     let create = Match::op(Op::Create).session(session(&client));
     let lost = server.drop_request(create.clone(), Loss::Close);
     let again = server.hold_request(create.nth(1));
@@ -456,8 +449,7 @@ async fn curator_498_a_node_of_another_session_is_not_taken_for_ours() {
 /// CURATOR-62: a participant that was interrupted while it joined left a node, and the election stood still.
 #[tokio::test]
 async fn curator_62_a_cancelled_participant_leaves_no_node() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     for is_lost in [false, true] {
         let create = Match::op(Op::Create).session(session(&client));
         let (task, _) = if is_lost {
@@ -483,8 +475,7 @@ async fn curator_62_a_cancelled_participant_leaves_no_node() {
 /// Not a deletion by another hand: the latch itself was closed.
 #[tokio::test]
 async fn what_a_leadership_is_asked_after_its_end_says_why() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let latch = latch(&client, "1");
     let leadership = leads(&latch).await;
     let (_, version) = leadership.get_data(PATH).await.unwrap().unwrap();
@@ -492,12 +483,10 @@ async fn what_a_leadership_is_asked_after_its_end_says_why() {
     assert_eq!(leadership.get_data(PATH).await.unwrap().unwrap().0, b"plan");
     // Under way when it is given up, and sent after the node has gone.
     let gate = server.hold_request(Match::op(Op::Multi).session(session(&client)));
-    let mut write = task::spawn(leadership.transaction().set_data(PATH, "late", None).commit());
-    assert_pending!(write.poll());
+    let write = pending(leadership.transaction().set_data(PATH, "late", None).commit());
     within("the write", gate.wait_hit()).await;
     server.delete(&leadership.node()).unwrap();
-    let mut close = task::spawn(latch.close());
-    assert_pending!(close.poll());
+    let close = pending(latch.close());
     assert_eq!(within("the end", leadership.lost()).await.reason(), LostReason::GivenUp);
     gate.release();
     let given_up = |error| match error {
@@ -646,8 +635,7 @@ async fn curator_724_an_election_whose_directory_vanishes_goes_on() {
 /// CURATOR-518: two interrupts in a row cost the selector its place for ever.
 #[tokio::test]
 async fn curator_518_two_interrupts_in_a_row_do_not_end_an_election() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let selector = selector(&client);
     assert!(!selector.interrupt_leadership(), "it does not lead");
     let (task, mut seen) = leader(&selector);
@@ -670,8 +658,7 @@ async fn curator_518_two_interrupts_in_a_row_do_not_end_an_election() {
 /// CURATOR-671: a selector that had just been the leader could not join again.
 #[tokio::test]
 async fn curator_671_a_participant_may_join_again_at_once() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let selector = selector(&client);
     let mut last = FencingToken::from_parts(0, 0);
     for _ in 0..20 {
@@ -688,8 +675,7 @@ async fn curator_671_a_participant_may_join_again_at_once() {
 // Shows: leaders-work
 #[tokio::test]
 async fn the_work_of_a_lost_term_is_dropped_and_begun_again() {
-    let server = start_impatient();
-    let (client, other) = (impatient(&server).await, impatient(&server).await);
+    let (server, [client, other]) = with_clients(start_impatient(), impatient).await;
     let (begun, mut seen) = watch::channel(0);
     let dropped = Arc::new(AtomicBool::new(false));
     let (was_dropped, selector_of_first) = (Arc::clone(&dropped), selector(&client));
@@ -731,8 +717,7 @@ async fn the_work_of_a_lost_term_is_dropped_and_begun_again() {
 
 #[tokio::test]
 async fn a_dropped_lead_drops_its_work_and_leaves() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let selector = selector(&client);
     let (work, dropped) = endless();
     let mut work = Some(work);
@@ -777,8 +762,7 @@ async fn a_participant_outlasts_an_outage_that_is_longer_than_its_retries() {
     let error = within("the end of a call", mutex.lock()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     assert_eq!(latch.state(), LeadershipState::Follower);
-    let mut waiting = task::spawn(latch.leadership());
-    assert_pending!(waiting.poll());
+    let waiting = pending(latch.leadership());
     server.restart().unwrap();
     let next = within("the next term", waiting).await.unwrap();
     assert!(next.fencing_token() > leadership.fencing_token());
@@ -821,4 +805,74 @@ async fn a_leader_that_is_cut_off_stops_before_the_next_one_leads() {
     leads(&second).await;
     assert!(dropped.load(Ordering::SeqCst) && !first.has_leadership());
     assert!(within("the loss", task).await.unwrap().is_err());
+}
+
+// Who leads, without taking part.
+
+async fn next(leaders: &mut LeaderWatch) -> Option<String> {
+    within("another leader", leaders.changed()).await.unwrap().map(|leader| leader.id().to_owned())
+}
+
+#[tokio::test]
+async fn a_watch_follows_the_leaders_without_taking_part() {
+    let server = Server::start().unwrap();
+    let watcher = connect(&server).await;
+    let mut leaders = LeaderLatch::builder(&watcher, PATH).watch_leader().unwrap();
+    assert_eq!(next(&mut leaders).await, None, "without a directory");
+    let (_clients, [first, second], _) = pair(&server).await;
+    assert_eq!(next(&mut leaders).await.as_deref(), Some("first"));
+    assert_eq!(queue(&server).len(), 2, "the watcher has no node");
+
+    // Another participant changes nothing.
+    let mut waiting = task::spawn(leaders.changed());
+    assert_pending!(waiting.poll());
+    let third = latch(&connect(&server).await, "third");
+    second.close().await.unwrap();
+    until(&server, "the others", |view| {
+        let nodes = view.children(PATH);
+        nodes.len() == 2 && nodes.iter().any(|node| node.ends_with("0000000002"))
+    })
+    .await;
+    Barrier::new(&watcher).await.pass().await;
+    assert_pending!(waiting.poll());
+    drop(waiting);
+
+    first.close().await.unwrap();
+    leads(&third).await;
+    assert_eq!(next(&mut leaders).await.as_deref(), Some("third"), "after a call that was dropped");
+    drop(third);
+    assert_eq!(next(&mut leaders).await, None);
+}
+
+#[tokio::test]
+async fn a_watch_of_the_leader_outlives_sessions_until_its_client_is_closed() {
+    let server = start();
+    let (clients, [first, second], _) = pair(&server).await;
+    // Of a client that takes part with another option.
+    let mut leaders = LeaderLatch::builder(&clients[1], PATH).watch_leader().unwrap();
+    assert_eq!(next(&mut leaders).await.as_deref(), Some("first"));
+    drop(second);
+    queued(&server, 1).await;
+    let mut waiting = task::spawn(leaders.changed());
+    assert_pending!(waiting.poll());
+    server.expire_session(session(&clients[1]));
+    drop(first);
+    let leader = within("another leader", waiting).await.unwrap();
+    assert_eq!(leader, None);
+    clients[1].close().await.unwrap();
+    assert_eq!(leaders.changed().await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_watch_is_no_handle_and_knows_the_elections_of_both_recipes() {
+    let server = start();
+    let client = connect(&server).await;
+    let mut leaders = LeaderSelector::builder(&client, PATH).watch_leader().unwrap();
+    let selector = LeaderSelector::builder(&client, PATH).id("web-3").build().unwrap();
+    let leading = tokio::spawn(async move { selector.lead(|_| std::future::pending::<()>()).await });
+    queued(&server, 1).await;
+    assert_eq!(next(&mut leaders).await.as_deref(), Some("web-3"));
+    leading.abort();
+    assert_eq!(next(&mut leaders).await, None);
+    LeaderLatch::builder(&client, "no/slash").watch_leader().unwrap_err();
 }

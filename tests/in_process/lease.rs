@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{DIRECTORY, assert_clean, calm, logged, mutex, queue, session, start, until};
+use test_support::in_process::{
+    DIRECTORY, assert_clean, calm, logged, mutex, queue, session, start, until, with_clients,
+};
 use test_support::{ByHand, SOON, block_on, within};
 use zookeeper_recipes::{AcquireError, Client, LockState, Lost, LostReason, ReleaseError};
 use zookeeper_test_server::{LogKind, Op, Server};
@@ -47,8 +49,7 @@ async fn until_free(server: &Server) {
 // Shows: lease-over
 #[tokio::test]
 async fn a_blocked_executor_keeps_neither_the_lock_nor_the_truth() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&a).lock()).await.unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
     guard.set_lease(LEASE).unwrap();
@@ -67,8 +68,7 @@ async fn a_blocked_executor_keeps_neither_the_lock_nor_the_truth() {
 // Shows: lease-over
 #[tokio::test]
 async fn a_question_reads_the_clock() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     for question in 0..6 {
         let guard = within("the grant", mutex(&client).lock()).await.unwrap();
         let soon = Duration::from_millis(2);
@@ -101,8 +101,7 @@ impl Wake for Broken {
 
 #[tokio::test]
 async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let waker = Waker::from(Arc::new(Broken));
     let (mut broken, mut told) = (Vec::new(), Vec::new());
@@ -125,8 +124,7 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
 // Shows: lease-over
 #[tokio::test]
 async fn an_extension_races_with_the_end() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (mut extended, mut over) = (0, 0);
     // In the end both have happened: the distance to the end goes from 1 ms to nothing and back.
     for round in 0_u64..200 {
@@ -169,8 +167,7 @@ async fn an_extension_races_with_the_end() {
 // Shows: lease-over
 #[tokio::test]
 async fn a_lease_that_is_too_short_to_be_seen_ends_the_call() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let shortest = Duration::from_nanos(1);
     let error =
         within("the answer", mutex(&client).acquire_with_lease(Duration::MAX, shortest)).await.unwrap_err();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::in_process::{calm, connect_as, eager, hold, session, start, until};
+use test_support::in_process::{calm, connect_as, eager, hold, session, start, until, with_clients};
 use test_support::{SOON, within};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
@@ -12,8 +12,7 @@ use zookeeper_recipes::{Client, ErrorKind, ReleaseError};
 // Shows: lent-session
 #[tokio::test]
 async fn work_is_done_in_the_clients_session() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let guard = hold(&client).await;
     let path = "/mine";
     let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::anyone_all());
@@ -34,8 +33,7 @@ async fn work_is_done_in_the_clients_session() {
 // Shows: lent-session
 #[tokio::test]
 async fn work_waits_for_a_session_and_ends_with_it() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     // Both pieces of work have it until they are dropped.
     let kept = Arc::new(());
     let is_dropped = |kept: &Arc<()>| Arc::strong_count(kept) == 1;

@@ -24,3 +24,4 @@ mod storm;
 mod succession;
 mod unseen;
 mod who;
+mod with;

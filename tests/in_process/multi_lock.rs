@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use test_support::in_process::{calm, connect_for, queue_at, session, start_empty, timed_out, until};
+use test_support::in_process::{
+    calm, connect_for, queue_at, session, start_empty, timed_out, until, with_clients,
+};
 use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ErrorKind, InterProcessFairLock, InterProcessLock,
@@ -74,8 +76,7 @@ async fn members_that_cannot_be_held_together_are_refused() {
 // Shows: multi-lock
 #[tokio::test]
 async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
-    let server = start_empty();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start_empty(), calm).await;
     let held = [hold_one(&other, A).await, hold_one(&other, B).await, hold_one(&other, C).await];
     let all = multi(&client, &[A, B, C]);
     let error = timed_out(|time| all.acquire(time)).await;
@@ -112,8 +113,7 @@ async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
 // Shows: multi-lock
 #[tokio::test]
 async fn it_waits_for_the_row_of_its_client() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     let narrow = InterProcessMutex::builder(&client, B).hand_off(9, SOON).build().unwrap();
     let held = within("the lock", narrow.lock()).await.unwrap();
     let waits = tokio::spawn(narrow.lock());
@@ -131,8 +131,7 @@ async fn it_waits_for_the_row_of_its_client() {
 // Shows: one-value, multi-lock-loss
 #[tokio::test]
 async fn the_loss_of_one_is_the_loss_of_all() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     let guard = hold(&client, &[C, A, B]).await;
     let lost = tokio::spawn(guard.lost());
     server.delete(&guard.nodes()[2]).unwrap();
@@ -157,8 +156,7 @@ async fn the_loss_of_one_is_the_loss_of_all() {
 #[tokio::test]
 async fn a_client_has_no_more_nodes_in_a_queue_than_it_may() {
     const MOST: usize = 64;
-    let server = start_empty();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start_empty(), calm).await;
     let held = hold_one(&other, A).await;
     let (lock, mutex) = (multi(&client, &[A]), InterProcessMutex::new(&client, A).unwrap());
     let waiting: Vec<_> = (0..100).map(|_| ByHand::new(lock.lock()).start()).collect();
@@ -194,8 +192,7 @@ async fn a_client_has_no_more_nodes_in_a_queue_than_it_may() {
 // Shows: bounded-nodes, live-contender
 #[tokio::test]
 async fn readers_that_have_all_slots_are_in_no_readers_way() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     let lock = InterProcessReadWriteLock::new(&client, A).unwrap();
     let multi = InterProcessMultiLock::new(&[&lock.read_lock()]).unwrap();
     let creates = server.hold_request(Match::op(Op::Create).session(session(&client)).always());
@@ -212,8 +209,7 @@ async fn readers_that_have_all_slots_are_in_no_readers_way() {
 // Shows: one-value, multi-lock-loss
 #[tokio::test]
 async fn the_end_of_one_releases_all() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     let guard = hold(&client, &[A, B, C]).await;
     assert_eq!(guard.set_lease(Duration::ZERO).unwrap_err().reason(), LostReason::LeaseOver);
     within("the releases", client.flush(SOON)).await.unwrap();
@@ -252,8 +248,7 @@ async fn a_transaction_is_too_large_with_the_checks_of_all_members() {
 // Shows: multi-lock-loss
 #[tokio::test]
 async fn revocation_of_any_member_is_told() {
-    let server = start_empty();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (_server, [client, other]) = with_clients(start_empty(), calm).await;
     for index in 0..2 {
         let guard = hold(&client, &[A, B]).await;
         let asked = tokio::spawn(guard.revoked());

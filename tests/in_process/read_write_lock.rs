@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use test_support::in_process::read_write::{lock, read, write};
-use test_support::in_process::{DIRECTORY, calm, connect_for, numbers, session, start, until};
+use test_support::in_process::{
+    DIRECTORY, calm, clean, connect_for, hold_back, lose, numbers, session, start, until, watches,
+    with_clients,
+};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
@@ -52,17 +55,6 @@ async fn waits_for<G: Send + 'static>(
     Waiting { attempt, node: node.parse().unwrap() }
 }
 
-async fn clean(server: &Server, clients: &[&Client]) {
-    for client in clients {
-        client.flush(SOON).await.unwrap();
-    }
-    until(server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
-    until(server, "the end of all watches", |view| view.watches() == 0).await;
-    let client = calm(server).await;
-    write(&client).await.release().await.unwrap();
-    client.close().await.unwrap();
-}
-
 // Shows: read-write
 #[tokio::test]
 async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
@@ -95,14 +87,12 @@ async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
 // Shows: read-write
 #[tokio::test]
 async fn a_reader_whose_writer_gives_up_looks_for_the_one_before() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let holder = write(&a).await;
     let between = waits_for(&server, &b, &holder.node(), lock(&b).write_lock().lock()).await;
     let reader = waits_for(&server, &a, &between.node, lock(&a).read_lock().lock()).await;
     between.attempt.abort();
-    let (node, id) = (holder.node(), session(&a));
-    until(&server, "the reader's next watch", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, &a, &holder.node()).await;
     assert!(!reader.attempt.is_finished());
     holder.release().await.unwrap();
     reader.granted().await.release().await.unwrap();
@@ -112,8 +102,7 @@ async fn a_reader_whose_writer_gives_up_looks_for_the_one_before() {
 /// A writer of the client waits already when the node of its readers is granted: none joins them after that.
 #[tokio::test]
 async fn no_reader_joins_ahead_of_a_writer_of_its_client() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let held = within("the lock", write(&other)).await;
     let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(100, SOON).build().unwrap();
     let reader = tokio::spawn(lock.read_lock().lock());
@@ -144,8 +133,7 @@ async fn a_downgrade_whose_reply_is_lost_is_found_out() {
             let guard = write(&a).await;
             let writer = waits_for(&server, &b, &guard.node(), lock(&b).write_lock().lock()).await;
             let multi = Match::op(Op::Multi).session(session(&a)).path_contains("__READ__");
-            let fault =
-                if applied { server.drop_reply(multi, loss) } else { server.drop_request(multi, loss) };
+            let fault = lose(&server, multi, applied, loss);
             let reader = within("the downgrade", guard.downgrade()).await.unwrap();
             assert_eq!(fault.hits().len(), 1);
             assert_eq!(view(&server), "RW");
@@ -197,12 +185,12 @@ async fn a_dropped_conversion_gives_the_lock_back() {
             let (gate, task) = if upgrade {
                 let reader = read(&client).await;
                 let matcher = any.path_contains("__WRIT__");
-                let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
+                let gate = hold_back(&server, matcher, applied);
                 (gate, tokio::spawn(async move { drop(reader.try_upgrade().await) }))
             } else {
                 let writer = write(&client).await;
                 let matcher = any.path_contains("__READ__");
-                let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
+                let gate = hold_back(&server, matcher, applied);
                 (gate, tokio::spawn(async move { drop(writer.downgrade().await) }))
             };
             within("the conversion", gate.wait_hit()).await;
@@ -221,8 +209,7 @@ async fn a_dropped_conversion_gives_the_lock_back() {
 // Shows: would-deadlock
 #[tokio::test]
 async fn a_lock_that_is_shared_is_not_converted() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
     // By value, without waiting for oneself.
     let reader = writer.reenter_as_reader().unwrap();
@@ -251,7 +238,7 @@ async fn a_reader_that_is_alone_becomes_the_writer() {
     let clients = [calm(&server).await, calm(&server).await];
     let [a, b] = &clients;
     let reader = read(a).await;
-    let (token, id) = (numbers(reader.fencing_token()), session(b));
+    let (token, _id) = (numbers(reader.fencing_token()), session(b));
     let writer = waits_for(&server, b, &reader.node(), lock(b).write_lock().lock()).await;
     let later = waits_for(&server, b, &writer.node, lock(b).read_lock().lock()).await;
     let guard = within("the upgrade", reader.try_upgrade()).await.unwrap();
@@ -260,8 +247,7 @@ async fn a_reader_that_is_alone_becomes_the_writer() {
     assert!(first > token && first.1 == 1, "{first:?} after {token:?}");
     a.flush(SOON).await.unwrap();
     assert_eq!(view(&server), "WWR");
-    let node = guard.node();
-    until(&server, "the next writer's watch", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, b, &guard.node()).await;
     assert!(lock(a).write_lock().is_acquired_in_this_process());
     assert!(!writer.attempt.is_finished() && !later.attempt.is_finished());
     // And back, and up again.
@@ -282,8 +268,7 @@ async fn a_reader_that_is_alone_becomes_the_writer() {
 // Shows: upgrade
 #[tokio::test]
 async fn a_reader_beside_another_gets_its_guard_back() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let (one, two) = (read(&a).await, read(&b).await);
     let before = nodes(&server);
     let (one, two) = tokio::join!(one.try_upgrade(), two.try_upgrade());
@@ -307,8 +292,7 @@ async fn a_reader_beside_another_gets_its_guard_back() {
 // Shows: upgrade
 #[tokio::test]
 async fn a_reader_that_comes_during_an_upgrade_waits_for_it() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let reader = read(&a).await;
     let look = server.hold_request(Match::op(Op::GetChildren).session(session(&a)));
     let upgrade = tokio::spawn(reader.try_upgrade());
@@ -335,11 +319,7 @@ async fn an_upgrade_whose_replies_are_lost_is_found_out() {
                 let beside = if alone { None } else { Some(read(&b).await) };
                 let reader = read(&a).await;
                 let matcher = Match::op(op).session(session(&a)).path_contains(part);
-                let fault = if applied {
-                    server.drop_reply(matcher, Loss::Close)
-                } else {
-                    server.drop_request(matcher, Loss::Close)
-                };
+                let fault = lose(&server, matcher, applied, Loss::Close);
                 let what = format!("{alone} {op:?} {applied}");
                 match within(&what, reader.try_upgrade()).await {
                     Ok(guard) if alone => guard.release().await.unwrap(),
@@ -416,8 +396,7 @@ async fn a_converted_lock_that_is_deleted_by_hand_is_told() {
 // Shows: mixed-recipes
 #[tokio::test]
 async fn recipes_of_another_order_are_refused_here_and_there() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let reader = read(&a).await;
     for error in [
         InterProcessMutex::new(&a, DIRECTORY).unwrap_err(),
@@ -447,8 +426,7 @@ async fn recipes_of_another_order_are_refused_here_and_there() {
 /// What a foreign recipe puts there during an upgrade ends it, with the lock as it was.
 #[tokio::test]
 async fn an_upgrade_among_strangers_keeps_the_read_lock() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let reader = read(&client).await;
     let stranger = format!("{DIRECTORY}/x-lock-0000000099");
     server.create(&stranger, "").unwrap();
@@ -463,8 +441,7 @@ async fn an_upgrade_among_strangers_keeps_the_read_lock() {
 
 #[tokio::test]
 async fn kazoos_names_are_used_when_asked_for() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock =
         InterProcessReadWriteLock::builder(&client, DIRECTORY).dialect(Dialect::Kazoo).build().unwrap();
     let error =
@@ -497,14 +474,12 @@ async fn kazoos_names_are_used_when_asked_for() {
 // Shows: mixed-recipes
 #[tokio::test]
 async fn a_kazoo_mutex_does_not_come_in_beside_a_downgraded_reader() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let lock = InterProcessReadWriteLock::builder(&a, DIRECTORY).dialect(Dialect::Kazoo).build().unwrap();
     let mutex = InterProcessMutex::builder(&b, DIRECTORY).dialect(Dialect::Kazoo).build().unwrap();
     let writer = within("the write lock", lock.write_lock().lock()).await.unwrap();
     let waiting = tokio::spawn(mutex.lock());
-    let (id, node) = (session(&b), writer.node());
-    until(&server, "the mutex's watch", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, &b, &writer.node()).await;
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let error = within("a refusal", waiting).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::MixedRecipes), "{error}");

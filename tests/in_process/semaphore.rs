@@ -1,21 +1,17 @@
 //! The semaphore, against a server in this process.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{calm, start_empty, until};
+use test_support::in_process::{calm, start_empty, with_clients};
 use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, Contention, ErrorKind, InterProcessSemaphore, LostReason, ReleaseError,
     SemaphorePermit, TryLockError,
 };
-use zookeeper_test_server::Server;
 
 const PATH: &str = "/sem";
-const LOCKS: &str = "/sem/locks";
 
 fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
     InterProcessSemaphore::new(client, PATH, permits).unwrap()
@@ -23,10 +19,6 @@ fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
 
 pub(crate) async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> SemaphorePermit {
     within("the permits", semaphore.acquire_many(n, SOON)).await.unwrap()
-}
-
-async fn nothing_queues(server: &Server) {
-    until(server, "an empty queue", |view| view.children(LOCKS).is_empty()).await;
 }
 
 /// A try gives up behind a head that takes more than 200 ms, which a busy machine may make of any: then it is made
@@ -45,8 +37,7 @@ async fn tried(semaphore: InterProcessSemaphore) -> SemaphorePermit {
 // Shows: slots, try-permits
 #[tokio::test]
 async fn ten_tries_at_once_for_ten_permits_all_succeed() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (_server, [client]) = with_clients(start_empty(), calm).await;
     let semaphore = semaphore(&client, 10);
     let mut tries = JoinSet::new();
     for _ in 0..10 {
@@ -67,8 +58,7 @@ async fn ten_tries_at_once_for_ten_permits_all_succeed() {
 // Shows: semaphore-limit
 #[tokio::test]
 async fn permits_that_one_request_has_no_room_for_are_said_to_be_too_many() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     let small = semaphore(&client, 10);
     for n in [5_000, u32::MAX] {
         let error = within("the answer", small.acquire_many(n, SOON)).await.unwrap_err();
@@ -93,26 +83,10 @@ async fn permits_that_one_request_has_no_room_for_are_said_to_be_too_many() {
     assert!(matches!(error, AcquireError::TooManyAtOnce { .. }), "{error}");
 }
 
-// Shows: permit-tokens
-#[tokio::test]
-async fn a_merged_permit_shows_the_lowest_token() {
-    let server = start_empty();
-    let client = calm(&server).await;
-    let pool = semaphore(&client, 3);
-    let (first, mut second) = (acquired(&pool, 1).await, acquired(&pool, 2).await);
-    let (older, newer) = (first.fencing_token(), second.fencing_token());
-    assert!(older < newer);
-    second.merge(first).unwrap();
-    assert_eq!(second.fencing_token(), older);
-    let newest = second.split(1).unwrap();
-    assert_eq!(newest.fencing_token(), newer, "each has its own again");
-}
-
 /// The limit of several semaphores, or of a count that exists already.
 #[tokio::test]
 async fn the_limit_may_be_stored_elsewhere() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     server.create("/counts/calls", 2_i32.to_be_bytes()).unwrap();
     let build = |path| InterProcessSemaphore::builder(&client, path, 1).shared_count("/counts/calls");
     let (one, two) = (build("/one").build().unwrap(), build("/two").build().unwrap());
@@ -140,37 +114,10 @@ async fn the_limit_may_be_stored_elsewhere() {
     assert_eq!(one.limit().await.unwrap(), 7);
 }
 
-/// Tasks of one process wait in memory beyond `max_znodes`, and are served in order.
-// Shows: bounded-nodes
-#[tokio::test]
-async fn a_hundred_tasks_share_three_permits() {
-    let server = start_empty();
-    let client = calm(&server).await;
-    let semaphore = InterProcessSemaphore::builder(&client, PATH, 3).max_znodes(2).build().unwrap();
-    let inside = Arc::new(AtomicUsize::new(0));
-    let mut tasks = JoinSet::new();
-    for task in 0..100_u32 {
-        let (semaphore, inside) = (semaphore.clone(), Arc::clone(&inside));
-        tasks.spawn(async move {
-            let n = 1 + task % 3;
-            let permit = semaphore.acquire_many(n, SOON).await.unwrap();
-            let now = inside.fetch_add(permit.num_permits() as usize, Ordering::SeqCst) + n as usize;
-            assert!(now <= 3, "{now} permits");
-            tokio::task::yield_now().await;
-            inside.fetch_sub(n as usize, Ordering::SeqCst);
-            permit.release().await.unwrap();
-        });
-    }
-    within("all tasks", tasks.join_all()).await;
-    assert_eq!(semaphore.available_permits().await.unwrap(), 3);
-    nothing_queues(&server).await;
-}
-
 /// The lease is counted from the grant, and its end is the loss of all.
 #[tokio::test]
 async fn permits_for_a_lease() {
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (_server, [client]) = with_clients(start_empty(), calm).await;
     let pool = semaphore(&client, 2);
     let error = pool.acquire_with_lease(SOON, Duration::ZERO).await.unwrap_err();
     assert!(matches!(error, AcquireError::InvalidLease { .. }), "{error}");

@@ -5,10 +5,10 @@
 use std::time::{Duration, Instant};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, connect_for, fair, granted, mutex, numbers, queue, session, start, tried,
-    until,
+    DIRECTORY, assert_clean, calm, clean, connect_for, fair, granted, mutex, numbers, queue, session, start,
+    tried, until, with_clients,
 };
-use test_support::{SOON, within};
+use test_support::{SOON, pending, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
     Client, ConnectionState, Contention, ErrorKind, InterProcessMultiLock, InterProcessMutex, LockGuard,
@@ -38,8 +38,7 @@ async fn kept(server: &Server, lock: &InterProcessMutex) -> String {
 
 /// A server, a client that keeps the lock by this node, and another.
 async fn scene() -> (Server, Client, InterProcessMutex, String, Client) {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let node = kept(&server, &lock).await;
     (server, client, lock, node, other)
@@ -68,8 +67,7 @@ async fn gone(server: &Server, node: &str) {
 // Shows: kept-node
 #[tokio::test]
 async fn a_kept_lock_is_acquired_again_without_a_request() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let first = within("the grant", lock.lock()).await.unwrap();
     let (node, token) = (first.node(), numbers(first.fencing_token()));
@@ -102,8 +100,7 @@ async fn a_kept_lock_is_acquired_again_without_a_request() {
     // With the last handle the node goes.
     drop(lock);
     until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "kept").await;
+    clean(&server, &[&client]).await;
 }
 
 /// While no other client wants the lock, its tasks hand it over in memory.
@@ -114,8 +111,7 @@ async fn tasks_of_the_client_share_the_kept_node() {
     server.reset_counters();
     let mut guard = at_once(&lock);
     for _ in 0..50 {
-        let mut next = task::spawn(lock.lock());
-        assert_pending!(next.poll());
+        let mut next = pending(lock.lock());
         drop(guard);
         guard = assert_ready!(next.poll()).unwrap();
         tokio::task::yield_now().await;
@@ -153,8 +149,7 @@ async fn a_kept_lock_is_given_up_to_one_that_comes() {
 // Shows: kept-node
 #[tokio::test]
 async fn a_held_one_is_given_up_with_its_release() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     // No row of holders.
     let lock = InterProcessMutex::builder(&client, DIRECTORY).sticky(LONG).hand_off(1, LONG).build().unwrap();
     let node = kept(&server, &lock).await;
@@ -163,8 +158,7 @@ async fn a_held_one_is_given_up_with_its_release() {
     until(&server, "the event", |view| view.watches_on(DIRECTORY).is_empty()).await;
     until(&server, "their watch", |view| view.watches() == 1).await;
     // Its own tasks wait as well; the event may take a moment to arrive.
-    let mut ours = task::spawn(lock.lock());
-    assert_pending!(ours.poll());
+    let mut ours = pending(lock.lock());
     lock.participants().await.unwrap();
     drop(guard);
     let theirs = granted(theirs).await;
@@ -180,8 +174,7 @@ async fn a_held_one_is_given_up_with_its_release() {
 // Shows: kept-node
 #[tokio::test]
 async fn the_node_of_a_try_is_kept_and_given_up() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let guard = within("the try", lock.try_lock()).await.unwrap();
     let node = guard.node();
@@ -295,8 +288,7 @@ async fn other_locks_of_the_client_get_it() {
     let both = InterProcessMultiLock::new(&[&lock, &free]).unwrap();
     within("the grant", both.lock()).await.unwrap().release().await.unwrap();
     drop((lock, both));
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "others").await;
+    clean(&server, &[&client]).await;
 }
 
 /// A handle for each request, whose caller leaves at any moment: what it was granted goes with the handle, before a
@@ -304,8 +296,7 @@ async fn other_locks_of_the_client_get_it() {
 // Shows: kept-node
 #[tokio::test]
 async fn nothing_is_kept_without_a_handle_whenever_its_caller_leaves() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     for round in 0..400 {
         let key = format!("/keys/{round}");
         let lock = InterProcessMutex::builder(&client, &key).sticky(LONG).build().unwrap();
@@ -344,8 +335,7 @@ async fn trouble_ends_the_keeping() {
     server.refuse_connections(true);
     server.cut(session(&client), Cut::Reset);
     within("the doubt", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
-    let mut next = task::spawn(lock.lock());
-    assert_pending!(next.poll());
+    let next = pending(lock.lock());
     server.refuse_connections(false);
     assert_ne!(within("the grant", next).await.unwrap().node().as_str(), node);
     // The end of the session.
@@ -410,8 +400,7 @@ async fn a_heartbeat_asks_for_a_kept_node() {
 // Shows: kept-node
 #[tokio::test]
 async fn it_is_kept_only_while_a_watch_shows_that_there_is_no_other() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
     let node = guard.node().to_string();
@@ -491,8 +480,7 @@ async fn a_requested_revocation_is_given_up_to() {
 // Shows: kept-node
 #[tokio::test]
 async fn handles_agree_on_it() {
-    let server = start();
-    let client = calm(&server).await;
+    let (_server, [client]) = with_clients(start(), calm).await;
     let _lock = sticky(&client);
     assert!(InterProcessMutex::new(&client, DIRECTORY).is_ok());
     let error = InterProcessMutex::builder(&client, DIRECTORY).sticky(SOON).build().unwrap_err();

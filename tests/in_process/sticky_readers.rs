@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, connect, connect_for, granted, queue, read_write, session, start, tried,
-    until,
+    DIRECTORY, assert_clean, calm, clean, connect, connect_for, granted, queue, read_write, session, start,
+    tried, until, with_clients,
 };
-use test_support::{SOON, within};
+use test_support::{SOON, pending, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, Contention, ConversionError, InterProcessReadWriteLock,
@@ -63,19 +63,10 @@ async fn upgraded(reader: ReadGuard) -> WriteGuard {
     within("an upgrade that has time enough", again).await
 }
 
-async fn clean(server: &Server, clients: &[&Client]) {
-    for client in clients {
-        client.flush(SOON).await.unwrap();
-    }
-    until(server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
-    until(server, "the end of all watches", |view| view.watches() == 0).await;
-}
-
 // Shows: kept-read-node
 #[tokio::test]
 async fn readers_share_a_node_without_a_request() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
     let node = one.node();
@@ -108,8 +99,7 @@ async fn readers_share_a_node_without_a_request() {
 // Shows: kept-read-node
 #[tokio::test]
 async fn a_writer_closes_the_node() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
     let two = at_once(&lock);
@@ -117,8 +107,7 @@ async fn a_writer_closes_the_node() {
     server.reset_counters();
     let writer = tokio::spawn(read_write::lock(&other).write_lock().lock());
     closed(&server, &client, &lock).await;
-    let mut late = task::spawn(lock.read_lock().lock());
-    assert_pending!(late.poll());
+    let mut late = pending(lock.read_lock().lock());
     until(&server, "a node of its own", |view| view.children(DIRECTORY).len() == 3).await;
     one.release().await.unwrap();
     client.flush(SOON).await.unwrap();
@@ -142,8 +131,7 @@ async fn a_writer_closes_the_node() {
 // Shows: kept-read-node
 #[tokio::test]
 async fn a_writer_gets_a_lock_that_is_only_kept() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     drop(first(&server, &lock).await);
     within("the grant", read_write::lock(&other).write_lock().lock()).await.unwrap().release().await.unwrap();
@@ -164,8 +152,7 @@ async fn a_writer_gets_a_lock_that_is_only_kept() {
 // Shows: kept-read-node
 #[tokio::test]
 async fn readers_of_other_processes_close_nothing() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
     server.reset_counters();
@@ -186,8 +173,7 @@ async fn readers_of_other_processes_close_nothing() {
 // Shows: kept-read-node
 #[tokio::test]
 async fn an_upgrade_is_never_beside_a_reader() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
     let two = at_once(&lock);
@@ -208,8 +194,7 @@ async fn an_upgrade_is_never_beside_a_reader() {
 // Shows: kept-read-node
 #[tokio::test]
 async fn a_reader_that_is_alone_upgrades_at_once() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     for _ in 0..100 {
         let reader = within("the grant", lock.read_lock().lock()).await.unwrap();
@@ -225,8 +210,7 @@ async fn a_reader_that_is_alone_upgrades_at_once() {
 // Shows: kept-read-node
 #[tokio::test]
 async fn readers_that_wait_together_share_a_node() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let writer = read_write::write(&other).await;
     server.reset_counters();
@@ -272,8 +256,7 @@ async fn readers_that_wait_together_share_a_node() {
 // Shows: upgrade
 #[tokio::test]
 async fn a_node_that_is_only_kept_is_given_up_to_an_upgrade() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let (lock, theirs) = (sticky(&client), sticky(&other));
     drop(first(&server, &theirs).await);
     let reader = within("the grant", lock.read_lock().lock()).await.unwrap();
@@ -303,8 +286,7 @@ async fn a_node_that_is_only_kept_is_given_up_to_an_upgrade() {
 // Shows: upgrade
 #[tokio::test]
 async fn an_upgrade_is_refused_beside_a_reader_of_another_client() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let (lock, theirs) = (sticky(&client), sticky(&other));
     let inside = first(&server, &theirs).await;
     let reader = within("the grant", lock.read_lock().lock()).await.unwrap();
@@ -324,8 +306,7 @@ async fn an_upgrade_is_refused_beside_a_reader_of_another_client() {
 // Shows: kept-read-node
 #[tokio::test]
 async fn a_lease_ends_one_reader() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
     let short = lock.read_lock().acquire_with_lease(LONG, Duration::from_millis(50));
@@ -344,8 +325,7 @@ async fn a_lease_ends_one_reader() {
 // Shows: kept-read-node
 #[tokio::test]
 async fn a_requested_revocation_closes_the_node() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let asked = first(&server, &lock).await;
     let beside = at_once(&lock);
@@ -371,8 +351,7 @@ async fn all_lost(readers: &[&ReadGuard]) {
 // Shows: kept-read-node
 #[tokio::test]
 async fn all_readers_hear_that_their_node_is_gone() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
     let inside: Vec<_> = (0..20).map(|_| at_once(&lock)).collect();
@@ -395,13 +374,11 @@ async fn deleted_unseen(server: &Server, client: &Client, reader: &ReadGuard) {
 // Shows: kept-read-node
 #[tokio::test]
 async fn all_readers_hear_of_the_end_that_a_transaction_finds() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
     let (two, three) = (at_once(&lock), at_once(&lock));
-    let mut lost = task::spawn(three.lost());
-    assert_pending!(lost.poll());
+    let mut lost = pending(three.lost());
     deleted_unseen(&server, &client, &one).await;
     assert!(one.is_held() && two.is_held());
     within("the answer", one.transaction().create("/never", "").commit()).await.unwrap_err();
@@ -437,8 +414,7 @@ async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
 // Shows: kept-read-node
 #[tokio::test]
 async fn the_look_for_writers_tells_of_the_end() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
     let two = at_once(&lock);
@@ -452,8 +428,7 @@ async fn the_look_for_writers_tells_of_the_end() {
 // Shows: kept-read-node
 #[tokio::test]
 async fn the_watch_for_a_revocation_tells_of_the_end() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
     let two = at_once(&lock);
@@ -470,8 +445,7 @@ async fn the_watch_for_a_revocation_tells_of_the_end() {
 // Shows: kept-read-node
 #[tokio::test]
 async fn trouble_closes_the_node() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     // An interruption.
     let one = first(&server, &lock).await;
@@ -479,8 +453,7 @@ async fn trouble_closes_the_node() {
     server.refuse_connections(true);
     server.cut(session(&client), Cut::Reset);
     within("the doubt", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
-    let mut next = task::spawn(lock.read_lock().lock());
-    assert_pending!(next.poll());
+    let next = pending(lock.read_lock().lock());
     server.refuse_connections(false);
     let next = within("the grant", next).await.unwrap();
     assert_ne!(next.node(), one.node());

@@ -2,7 +2,7 @@
 //! holding.
 
 use test_support::in_process::read_write::{lock, write};
-use test_support::in_process::{DIRECTORY, connect, session, start, until};
+use test_support::in_process::{DIRECTORY, connect, session, start, until, with_clients};
 use test_support::{ByHand, SOON, within};
 use zookeeper_test_server::{Match, Op};
 
@@ -59,8 +59,7 @@ async fn a_request_during_a_conversion_is_not_missed() {
 // Shows: token-order
 #[tokio::test]
 async fn there_and_back_many_times() {
-    let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (server, [a, b]) = with_clients(start(), connect).await;
     let mut writer = write(&a).await;
     let mut token = writer.fencing_token();
     let next = tokio::spawn(lock(&b).write_lock().lock());

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, calm, granted, mutex, never_for, queue, read_write, session, start, until,
+    DIRECTORY, calm, granted, mutex, never_for, queue, read_write, session, start, until, watches,
+    with_clients,
 };
 use test_support::{SOON, within};
 use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock, LockGuard};
@@ -42,8 +43,7 @@ async fn replace(server: &Server, other: &Client, next: i32) -> LockGuard {
 // Shows: directory-watch
 #[tokio::test]
 async fn the_number_that_follows_in_another_directory_grants_nothing() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let (mutex, next) = hot(&server, &client).await;
     server.reset_counters();
     let gate = server.hold_request(Match::op(Op::Create).session(session(&client)));
@@ -55,8 +55,7 @@ async fn the_number_that_follows_in_another_directory_grants_nothing() {
     assert_eq!(lists(&server, &client), 0, "it expects to be first");
     let held = replace(&server, &other, next).await;
     gate.release();
-    let (node, id) = (held.node(), session(&client));
-    until(&server, "the watch of the holder", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, &client, &held.node()).await;
     assert!(queue(&server)[1].ends_with(&format!("{next:010}")), "it got the number that it expected");
     assert!(!attempt.is_finished());
     held.release().await.unwrap();
@@ -67,8 +66,7 @@ async fn the_number_that_follows_in_another_directory_grants_nothing() {
 // Shows: directory-watch
 #[tokio::test]
 async fn a_reader_s_number_in_another_directory_grants_nothing() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = read_write::lock(&client).read_lock();
     for _ in 0..4 {
         within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
@@ -82,8 +80,7 @@ async fn a_reader_s_number_in_another_directory_grants_nothing() {
     server.set_next_sequence(DIRECTORY, next - 1).unwrap();
     let writer = within("the writer", read_write::lock(&other).write_lock().lock()).await.unwrap();
     gate.release();
-    let (node, id) = (writer.node(), session(&client));
-    until(&server, "the watch of the writer", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, &client, &writer.node()).await;
     assert!(!attempt.is_finished());
     writer.release().await.unwrap();
     granted(attempt).await.release().await.unwrap();
@@ -93,8 +90,7 @@ async fn a_reader_s_number_in_another_directory_grants_nothing() {
 // Shows: directory-watch
 #[tokio::test]
 async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let (mutex, id) = (mutex(&client), session(&client));
     for _ in 0..2 {
         within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
@@ -110,8 +106,7 @@ async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
     until(&server, "the watch", move |view| view.watches_on(DIRECTORY) == [id]).await;
     third.release().await.unwrap_err();
     let attempt = tokio::spawn(async move { mutex.lock().await });
-    let node = held.node();
-    until(&server, "the watch of the holder", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, &client, &held.node()).await;
     held.release().await.unwrap();
     granted(attempt).await.release().await.unwrap();
 }
@@ -120,8 +115,7 @@ async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
 // Shows: directory-watch
 #[tokio::test]
 async fn a_watch_on_a_later_directory_says_nothing_of_readers_in_the_earlier_one() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     // A reader does not share the node of one that is inside.
     let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(1, SOON).build().unwrap();
     let (lock, id) = (lock.read_lock(), session(&client));
@@ -143,8 +137,7 @@ async fn a_watch_on_a_later_directory_says_nothing_of_readers_in_the_earlier_one
     assert!(within("the queue", lock.participants()).await.unwrap().is_empty());
     server.reset_counters();
     let attempt = tokio::spawn(async move { lock.lock().await });
-    let node = writer.node();
-    until(&server, "the watch of the writer", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, &client, &writer.node()).await;
     assert_eq!(lists(&server, &client), 1, "after its create, whose list was left out");
     let follows = queue(&server).iter().any(|node| node.ends_with(&format!("__READ__{next:010}")));
     assert!(follows, "it got the number that would follow");
@@ -159,8 +152,7 @@ async fn a_watch_on_a_later_directory_says_nothing_of_readers_in_the_earlier_one
 #[tokio::test]
 async fn after_an_interruption_the_watch_counts_for_nothing() {
     for cut in [Cut::Fin, Cut::Reset] {
-        let server = start();
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(start(), calm).await;
         let (mutex, _) = hot(&server, &client).await;
         let id = session(&client);
         let before = server.counters().requests_of(id, Op::SetWatches);
@@ -183,8 +175,7 @@ async fn after_an_interruption_the_watch_counts_for_nothing() {
 #[tokio::test]
 async fn an_unanswered_create_is_found_by_a_list() {
     for loss in [Loss::Close, Loss::Reset] {
-        let server = start();
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(start(), calm).await;
         let (mutex, _) = hot(&server, &client).await;
         let lost = server.drop_reply(Match::op(Op::Create).session(session(&client)), loss);
         let guard = within("the grant", mutex.lock()).await.unwrap();
@@ -198,8 +189,7 @@ async fn an_unanswered_create_is_found_by_a_list() {
 // Shows: directory-watch
 #[tokio::test]
 async fn a_changed_directory_is_watched_again() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (mutex, _) = hot(&server, &client).await;
     server.set_data(DIRECTORY, "a note").unwrap();
     server.reset_counters();
@@ -214,8 +204,7 @@ async fn a_changed_directory_is_watched_again() {
 // Shows: succession
 #[tokio::test]
 async fn a_foreign_child_in_between_means_a_list() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (mutex, _) = hot(&server, &client).await;
     let child = format!("{DIRECTORY}/note");
     server.create(&child, "").unwrap();
@@ -229,8 +218,7 @@ async fn a_foreign_child_in_between_means_a_list() {
 // Shows: succession
 #[tokio::test]
 async fn behind_a_node_that_is_being_deleted_is_not_first() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (mutex, _) = hot(&server, &client).await;
     let guard = within("the grant", mutex.lock()).await.unwrap();
     let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)));
@@ -256,8 +244,7 @@ async fn behind_a_node_that_is_being_deleted_is_not_first() {
 // Shows: succession
 #[tokio::test]
 async fn behind_a_dropped_guard_s_deletion_no_list_is_sent() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (mutex, _) = hot(&server, &client).await;
     server.reset_counters();
     for _ in 0..100 {
@@ -287,8 +274,7 @@ async fn behind_a_dropped_guard_s_deletion_no_list_is_sent() {
 // Shows: succession
 #[tokio::test]
 async fn after_a_conversion_the_next_one_lists() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (lock, write) = (read_write::lock(&client), read_write::lock(&client).write_lock());
     for _ in 0..4 {
         within("the grant", write.lock()).await.unwrap().release().await.unwrap();
@@ -300,8 +286,7 @@ async fn after_a_conversion_the_next_one_lists() {
     assert_eq!(lists(&server, &client), 1);
     beside.release().await.unwrap();
     let attempt = tokio::spawn(async move { write.lock().await });
-    let (node, id) = (reader.node(), session(&client));
-    until(&server, "the writer's watch", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, &client, &reader.node()).await;
     assert!(!attempt.is_finished());
     reader.release().await.unwrap();
     granted(attempt).await.release().await.unwrap();

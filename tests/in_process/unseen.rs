@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use test_support::ByHand;
-use test_support::in_process::{connect, connect_for, mutex, session, start, start_impatient, until_lost};
+use test_support::in_process::{
+    connect, connect_for, mutex, session, start, start_impatient, until_lost, with_clients,
+};
 use zookeeper_test_server::Direction;
 
 /// One budget covers the whole call, also where a grant was lost before the caller looked.
@@ -38,8 +40,7 @@ async fn an_acquire_whose_grant_was_lost_unseen_ends_at_its_deadline() {
 // Shows: attempt-outlives-caller
 #[tokio::test]
 async fn a_try_whose_grant_was_lost_unseen_does_not_hand_out_a_lost_lock() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let mut attempt = ByHand::new(mutex(&client).try_lock()).start();
     attempt.woken().await;
     server.expire_session(session(&client));

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, calm_with, connect, connect_as, eager, enqueue, fair, granted, hold,
-    logged, mutex, queue, read_write, session, start, until,
+    DIRECTORY, assert_clean, calm, calm_with, clean, connect, connect_as, eager, enqueue, fair, granted,
+    hold, logged, lose, mutex, queue, read_write, session, start, until, with_clients,
 };
-use test_support::{SOON, within};
+use test_support::{SOON, pending, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
     AcquireError, Client, ConnectError, Contender, Contention, ErrorKind, InterProcessMutex, LostReason,
@@ -38,8 +38,7 @@ async fn a_name_that_cannot_be_shown_is_refused() {
 
 #[tokio::test]
 async fn a_look_costs_a_list_and_a_read_of_each_node() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&client).await;
     let waiter = enqueue(&server, &other).await;
     let lock = mutex(&client);
@@ -71,8 +70,7 @@ async fn a_look_costs_a_list_and_a_read_of_each_node() {
 #[tokio::test]
 async fn a_long_queue_is_read_in_parts() {
     const NODES: usize = 100;
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     for _ in 0..NODES {
         server
             .create_as(&format!("{DIRECTORY}/lock-"), "10.0.0.7", CreateMode::PersistentSequential, 0)
@@ -80,8 +78,7 @@ async fn a_long_queue_is_read_in_parts() {
     }
     let lock = mutex(&client);
     let gate = server.hold_reply(Match::op(Op::GetData));
-    let mut look = task::spawn(lock.queue());
-    assert_pending!(look.poll());
+    let look = pending(lock.queue());
     within("the first read", gate.wait_hit()).await;
     let id = session(&client);
     until(&server, "the first part", move |view| view.counters().requests_of(id, Op::GetData) == 32).await;
@@ -96,15 +93,13 @@ async fn a_long_queue_is_read_in_parts() {
 // Shows: identity
 #[tokio::test]
 async fn a_contender_that_goes_while_the_queue_is_read_is_left_out() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&other).await;
     let stays =
         server.create_as(&format!("{DIRECTORY}/lock-"), "", CreateMode::PersistentSequential, 0).unwrap();
     let lock = mutex(&client);
     let gate = server.hold_request(Match::op(Op::GetData).session(session(&client)));
-    let mut look = task::spawn(lock.queue());
-    assert_pending!(look.poll());
+    let look = pending(lock.queue());
     within("the read", gate.wait_hit()).await;
     guard.release().await.unwrap();
     gate.release();
@@ -115,8 +110,7 @@ async fn a_contender_that_goes_while_the_queue_is_read_is_left_out() {
 /// The reads are repeated with the list's answer, and in the next session too.
 #[tokio::test]
 async fn a_look_outlasts_lost_replies_and_the_end_of_the_session() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&other).await;
     let lock = mutex(&client);
     for op in [Op::GetChildren, Op::GetData] {
@@ -124,8 +118,7 @@ async fn a_look_outlasts_lost_replies_and_the_end_of_the_session() {
         assert_eq!(first(&lock).await.node(), &guard.node());
         assert_eq!(lost.hits().len(), 1);
         let gate = server.hold_request(Match::op(op).session(session(&client)));
-        let mut look = task::spawn(lock.holders());
-        assert_pending!(look.poll());
+        let look = pending(lock.holders());
         within("the request", gate.wait_hit()).await;
         assert!(server.expire_session(session(&client)));
         gate.release();
@@ -139,8 +132,7 @@ async fn a_look_outlasts_lost_replies_and_the_end_of_the_session() {
 // Shows: identity
 #[tokio::test]
 async fn a_node_that_may_not_be_read_is_in_the_queue_without_an_identity() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&other).await;
     let lock = mutex(&client);
     server.fail(Match::op(Op::GetData), ServerError::NoAuth.code());
@@ -155,8 +147,7 @@ async fn a_node_that_may_not_be_read_is_in_the_queue_without_an_identity() {
 // Shows: identity
 #[tokio::test]
 async fn a_node_whose_stat_may_not_be_read_either_is_named() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&other).await;
     server.fail(Match::op(Op::GetData), ServerError::NoAuth.code());
     server.fail(Match::op(Op::Exists), ServerError::NoAuth.code());
@@ -168,17 +159,12 @@ async fn a_node_whose_stat_may_not_be_read_either_is_named() {
 #[tokio::test]
 async fn a_deletion_without_an_answer_is_repeated_and_was_done() {
     for applied in [true, false] {
-        let server = start();
-        let (client, other) = (connect(&server).await, connect(&server).await);
+        let (server, [client, other]) = with_clients(start(), connect).await;
         let guard = hold(&other).await;
         let lock = mutex(&client);
         let holder = first(&lock).await;
         let deletion = Match::op(Op::Delete).session(session(&client));
-        let fault = if applied {
-            server.drop_reply(deletion, Loss::Close)
-        } else {
-            server.drop_request(deletion, Loss::Close)
-        };
+        let fault = lose(&server, deletion, applied, Loss::Close);
         assert!(within("the answer", lock.break_lock(&holder)).await.unwrap(), "it was there");
         assert_eq!(fault.hits().len(), 1);
         assert_eq!(queue(&server), [""; 0]);
@@ -192,16 +178,14 @@ async fn a_deletion_without_an_answer_is_repeated_and_was_done() {
 #[tokio::test]
 async fn a_deletion_without_an_answer_spares_another_s_node_of_that_name() {
     const NODE: &str = "/locks/sku-42/lock-0000000000";
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let make = || server.create_as(NODE, "", CreateMode::Ephemeral, session(&other)).unwrap();
     make();
     let lock = mutex(&client);
     let holder = first(&lock).await;
     let fault = server.drop_reply(Match::op(Op::Delete).session(session(&client)), Loss::Close);
     server.refuse_connections(true);
-    let mut breaks = task::spawn(lock.break_lock(&holder));
-    assert_pending!(breaks.poll());
+    let breaks = pending(lock.break_lock(&holder));
     within("the deletion", fault.wait_hit()).await;
     make();
     server.refuse_connections(false);
@@ -212,14 +196,12 @@ async fn a_deletion_without_an_answer_spares_another_s_node_of_that_name() {
 // Shows: break-lock
 #[tokio::test]
 async fn a_node_that_is_written_to_while_it_is_broken_goes_all_the_same() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&other).await;
     let (lock, node) = (mutex(&client), guard.node().to_string());
     let holder = first(&lock).await;
     let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)));
-    let mut breaks = task::spawn(lock.break_lock(&holder));
-    assert_pending!(breaks.poll());
+    let breaks = pending(lock.break_lock(&holder));
     within("the deletion", gate.wait_hit()).await;
     server.set_data(&node, "__REVOKE__").unwrap();
     gate.release();
@@ -291,8 +273,7 @@ async fn a_kept_node_is_broken_like_any_other() {
     };
     within("a node of its own", next).await.release().await.unwrap();
     drop(lock);
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "kept").await;
+    clean(&server, &[&client]).await;
 }
 
 // Shows: break-lock
@@ -320,8 +301,7 @@ async fn a_hold_that_was_handed_over_is_broken_for_the_one_who_has_it() {
     assert!(third.is_held() && &third.node() != holder.node());
     drop(second);
     third.release().await.unwrap();
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "handed over").await;
+    clean(&server, &[&client]).await;
 }
 
 /// Of the time that a call gives, so that it has queued by then on a busy machine.
@@ -427,8 +407,7 @@ async fn those_further_back_ask_once_together_who_holds_the_lock() {
 // Shows: held-by
 #[tokio::test]
 async fn one_that_was_first_is_not_said_to_hold_the_lock() {
-    let server = start();
-    let (first, second) = (connect(&server).await, connect(&server).await);
+    let (server, [first, second]) = with_clients(start(), connect).await;
     let client = connect(&server).await;
     let id = session(&client);
     let mut rounds = 0..5;
@@ -469,15 +448,13 @@ async fn one_that_was_first_is_not_said_to_hold_the_lock() {
     gate.release();
     guard.release().await.unwrap();
     client.flush(SOON).await.unwrap();
-    late.flush(SOON).await.unwrap();
-    assert_clean(&server, "the third").await;
+    clean(&server, &[&late]).await;
 }
 
 // Shows: held-by
 #[tokio::test]
 async fn a_reader_behind_a_writer_that_waits_is_told_of_the_readers_inside() {
-    let server = start();
-    let (one, two) = (connect(&server).await, connect(&server).await);
+    let (server, [one, two]) = with_clients(start(), connect).await;
     let inside = read_write::read(&one).await;
     let writer = tokio::spawn(read_write::lock(&two).write_lock().lock());
     until(&server, "the writer", |view| view.children(DIRECTORY).len() == 2).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use test_support::{SOON, within};
+use test_support::{SOON, all_done, within};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 use zookeeper_recipes::{BuildError, ErrorKind, InterProcessMutex, LockPath, ParentNodes};
@@ -14,10 +14,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         they_are_made_as_containers_and_so_is_everything_above.needs(Need::SeeKinds),
         they_are_made_to_stay_where_asked.needs(Need::SeeKinds),
-        they_are_swept_away_and_made_again
-            .needs(Need::OwnServers)
-            .not_on_keeper(NO_CONTAINERS)
-            .on_an_ensemble_too(),
         those_that_exist_are_left_as_they_are,
         one_deleted_between_two_locks_is_made_again.on_an_ensemble_too(),
         one_deleted_as_soon_as_it_is_made_is_made_again.needs(Need::HoldReplies).not_on_keeper(NO_CONTAINERS),
@@ -53,19 +49,6 @@ async fn they_are_made_to_stay_where_asked(env: &Env) {
         assert_eq!(env.server().node(&parent).unwrap().kind, NodeKind::Persistent, "{parent}");
     }
     guard.release().await.unwrap();
-}
-
-// Shows: directories
-async fn they_are_swept_away_and_made_again(env: &Env) {
-    let mutex = env.mutex().await;
-    for _ in 0..2 {
-        let guard = within("a free lock", mutex.lock()).await.unwrap();
-        assert!(env.stat(&env.lock_path()).await.is_some());
-        guard.release().await.unwrap();
-        env.sweep(&env.lock_path()).await;
-    }
-    // All that was made goes, one level after the other.
-    env.sweep(env.lock_path().rsplit_once('/').unwrap().0).await;
 }
 
 async fn those_that_exist_are_left_as_they_are(env: &Env) {
@@ -116,12 +99,9 @@ async fn many_contenders_make_it_at_once(env: &Env) {
         let lock = mutex.lock();
         contenders.spawn(async move { lock.await.map(drop) });
     }
-    within("every contender", async {
-        while let Some(served) = contenders.join_next().await {
-            served.unwrap().unwrap();
-        }
-    })
-    .await;
+    for served in all_done("every contender", contenders).await {
+        served.unwrap();
+    }
     env.wait_count(&env.lock_path(), 0).await;
 }
 

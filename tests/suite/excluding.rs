@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use test_support::within;
+use test_support::{all_done, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::InterProcessMutex;
 
@@ -20,7 +20,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 }
 
 /// Every task visits the critical section `rounds` times under one of the locks.
-async fn visit(env: &Env, mutexes: &[InterProcessMutex], tasks: usize, rounds: u64) {
+pub(crate) async fn visit(env: &Env, mutexes: Vec<InterProcessMutex>, tasks: usize, rounds: u64) {
     let critical = Arc::new(CriticalSection::default());
     let mut working = JoinSet::new();
     for (task, mutex) in mutexes.iter().cycle().take(tasks).cloned().enumerate() {
@@ -39,18 +39,14 @@ async fn visit(env: &Env, mutexes: &[InterProcessMutex], tasks: usize, rounds: u
             }
         });
     }
-    within("every visit", async {
-        while let Some(done) = working.join_next().await {
-            done.unwrap();
-        }
-    })
-    .await;
+    all_done("every visit", working).await;
     assert_eq!(critical.visits(), tasks as u64 * rounds, "increments are lost");
+    drop(mutexes);
     env.wait_count(&env.lock_path(), 0).await;
 }
 
 async fn tasks_of_one_client_lose_no_increment(env: &Env) {
-    visit(env, &[env.mutex().await], 8, 15).await;
+    visit(env, vec![env.mutex().await], 8, 15).await;
 }
 
 async fn tasks_of_several_clients_lose_no_increment(env: &Env) {
@@ -58,7 +54,7 @@ async fn tasks_of_several_clients_lose_no_increment(env: &Env) {
     for _ in 0..4 {
         mutexes.push(env.mutex().await);
     }
-    visit(env, &mutexes, 8, 15).await;
+    visit(env, mutexes, 8, 15).await;
 }
 
 async fn locks_of_different_paths_are_independent(env: &Env) {

@@ -15,7 +15,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         a_release_goes_on_when_it_is_not_waited_for.whatever_breaks(),
         it_can_be_released_by_another_task_or_thread,
-        it_can_be_dropped_outside_of_a_runtime,
         it_outlives_the_runtime_that_it_was_got_in,
         the_last_handle_of_all_reports_its_release_too.not_on_keeper(OUTLIVED),
         it_knows_its_path_and_its_node.curator("testLockPath"),
@@ -54,19 +53,6 @@ async fn it_can_be_released_by_another_task_or_thread(env: &Env) {
     let released = thread::spawn(move || block_on(guard.release()));
     tokio::task::spawn_blocking(move || released.join().unwrap().unwrap()).await.unwrap();
     within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
-}
-
-async fn it_can_be_dropped_outside_of_a_runtime(env: &Env) {
-    let (ours, theirs) = (env.mutex().await, env.mutex().await);
-    let guard = ours.lock().await.unwrap();
-    let waiter = tokio::spawn(theirs.lock());
-    thread::spawn(move || {
-        assert!(tokio::runtime::Handle::try_current().is_err());
-        drop(guard);
-    })
-    .join()
-    .unwrap();
-    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn it_outlives_the_runtime_that_it_was_got_in(env: &Env) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use test_support::{SOON, within};
+use test_support::{SOON, all_done, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
     Client, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
@@ -144,10 +144,7 @@ async fn visit(env: &Env, nested: bool) {
             client
         });
     }
-    let mut clients = Vec::new();
-    while let Some(done) = within("every task", working.join_next()).await {
-        clients.push(done.unwrap());
-    }
+    let clients = all_done("every task", working).await;
     assert_eq!(sections.iter().map(CriticalSection::visits).sum::<u64>(), 8 * 3 * 2);
     for client in clients {
         within("the end of the clean-up", client.flush(SOON)).await.unwrap();

@@ -1,23 +1,17 @@
 //! Servers go, and come back.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::time::Duration;
 
 use test_support::in_process::Barrier;
-use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{AcquireError, Client, ConnectionState, ErrorKind, InterProcessMutex, RetryPolicy};
 
-use crate::harness::{Behaviour, CriticalSection, Env, Need, behaviours};
-use test_support::{ByHand, SOON, within};
+use crate::harness::{Behaviour, Env, Need, behaviours};
+use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        all_finish_when_the_servers_are_killed_and_come_back
-            .curator("testWaitingProcessKilledServer")
-            .needs(Need::OwnServers)
-            .on_an_ensemble_too(),
         an_election_costs_no_lock.needs(Need::OwnServers).only_on_an_ensemble(),
         lock_says_so_when_the_policy_is_exhausted,
         lock_waits_for_ever_where_the_policy_does,
@@ -44,39 +38,6 @@ where
             answer => return answer.unwrap(),
         }
     }
-}
-
-async fn all_finish_when_the_servers_are_killed_and_come_back(env: &Env) {
-    // Longer than three servers on a busy machine take to come back.
-    let patient = || env.connect(env.builder().session_timeout(Duration::from_secs(60)));
-    let mutexes = [mutex(&patient().await, env), mutex(&patient().await, env)];
-    let guard = mutexes[0].lock().await.unwrap();
-    let critical = Arc::new(CriticalSection::default());
-    let mut waiters = JoinSet::new();
-    for mutex in mutexes.iter().cycle().take(6) {
-        let critical = Arc::clone(&critical);
-        let asked = mutex.lock();
-        let visit = async move {
-            let guard = asked.await.unwrap();
-            critical.visit().await;
-            drop(guard);
-        };
-        waiters.spawn(ByHand::new(visit).start().finished());
-    }
-    env.wait_count(&env.lock_path(), 2).await;
-    env.stop_servers().await;
-    env.restart_servers().await;
-    assert!(guard.is_held(), "the sessions were not away for long");
-    assert_eq!(critical.visits(), 0);
-    within("the release", guard.release()).await.unwrap();
-    within("all of them", async {
-        while let Some(done) = waiters.join_next().await {
-            done.unwrap();
-        }
-    })
-    .await;
-    assert_eq!(critical.visits(), 6);
-    env.wait_count(&env.lock_path(), 0).await;
 }
 
 async fn an_election_costs_no_lock(env: &Env) {

@@ -3,14 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use test_support::{SOON, within};
+use test_support::within;
 use zookeeper_recipes::{Acl, Client, ConnectionState, InterProcessMutex};
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        a_holder_whose_session_is_killed_makes_room.curator("testKilledSession").on_an_ensemble_too(),
         a_waiter_survives_the_end_of_its_session.on_an_ensemble_too(),
         credentials_go_into_the_next_session,
         states_follow_the_connection,
@@ -20,30 +19,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
 
 fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
     InterProcessMutex::new(client, env.lock_path()).unwrap()
-}
-
-async fn a_holder_whose_session_is_killed_makes_room(env: &Env) {
-    let (client, link) = env.linked(env.builder()).await;
-    let theirs = env.mutex().await;
-    let guard = mutex(&client, env).lock().await.unwrap();
-    let waiter = tokio::spawn(theirs.lock());
-    env.wait_count(&env.lock_path(), 2).await;
-    let lost = tokio::spawn(guard.lost());
-    env.expire(&client, &link).await;
-    let next = within("the second in line", waiter).await.unwrap().unwrap();
-    assert!(next.is_held() && next.fencing_token() > guard.fencing_token());
-    let lost = within("the loss", lost).await.unwrap();
-    assert!(env.is_loss(lost.reason()), "{lost}");
-    assert!(!guard.is_held() && !mutex(&client, env).is_acquired_in_this_process());
-    // The one that has lost it waits like all others, and takes nothing from the new holder by letting go.
-    let again = tokio::spawn(mutex(&client, env).lock());
-    env.wait_count(&env.lock_path(), 2).await;
-    drop(guard);
-    client.flush(SOON).await.unwrap();
-    assert!(next.is_held() && !again.is_finished());
-    assert_eq!(theirs.participants().await.unwrap()[0], next.node());
-    next.release().await.unwrap();
-    within("the lock", again).await.unwrap().unwrap().release().await.unwrap();
 }
 
 // Shows: session-end

@@ -3,7 +3,7 @@
 use test_support::within;
 use zookeeper_recipes::{FencingToken, InterProcessMutex};
 
-use crate::harness::{Behaviour, Env, NO_CONTAINERS, Need, behaviours};
+use crate::harness::{Behaviour, Env, Need, behaviours};
 
 /// The node of the first create belongs to a session that has been replaced.
 const MORE_CREATES: &str =
@@ -13,10 +13,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         they_rise_over_grants_and_clients.whatever_breaks().on_an_ensemble_too(),
         they_rise_over_the_removal_of_the_directory.not_on_keeper(MORE_CREATES),
-        they_rise_over_the_removal_of_the_container
-            .curator("testContainerCleanup")
-            .needs(Need::OwnServers)
-            .not_on_keeper(NO_CONTAINERS),
         they_rise_over_an_election.needs(Need::HoldReplies),
         they_are_the_zxid_of_the_node_s_creation,
     ]
@@ -66,23 +62,6 @@ async fn they_rise_over_the_removal_of_the_directory(env: &Env) {
     assert_eq!(sequence(&guard.node()), 0, "the numbers begin anew");
     assert!(guard.fencing_token() > token);
     guard.release().await.unwrap();
-}
-
-async fn they_rise_over_the_removal_of_the_container(env: &Env) {
-    let (ours, theirs) = (env.mutex().await, env.mutex().await);
-    let mut last = FencingToken::from_parts(0, 0);
-    for _ in 0..10 {
-        last = last.max(grant(&ours).await).max(grant(&theirs).await);
-    }
-    // The directory goes, and then the one above it, which is a container too.
-    env.sweep(&env.lock_path()).await;
-    let guard = within("a free lock", theirs.lock()).await.unwrap();
-    assert_eq!(sequence(&guard.node()), 0, "the numbers begin anew");
-    assert!(guard.fencing_token() > last);
-    // While there is a waiter it stays.
-    assert!(env.stat(&env.lock_path()).await.is_some());
-    guard.release().await.unwrap();
-    env.sweep(&env.lock_path()).await;
 }
 
 async fn they_rise_over_an_election(env: &Env) {

@@ -157,11 +157,13 @@ fn comment_text(text: &str) -> String {
     lines.join(" ")
 }
 
+/// The other source files whose comments are read.
+const MORE: [&str; 5] = ["examples", "lockbench/src", "test-server/src", "zk-test-server/src", "zklock/src"];
+
 #[test]
 fn comments_are_plain() {
     let mut found = Vec::new();
-    let others = ["examples", "lockbench/src", "test-server/src", "zklock/src"].map(files_below).concat();
-    for file in [sources(), others].concat() {
+    for file in [sources(), MORE.map(files_below).concat()].concat() {
         let text = read(&file);
         found.extend(riddles_in(&file, &comment_text(&text)));
     }
@@ -222,8 +224,15 @@ fn comparisons_leave_nothing_out() {
 
 #[test]
 fn pages_are_plain() {
-    let pages = ["README.md", "CHANGELOG.md", "RELIABILITY.md", "PERFORMANCE.md", "ARCHITECTURE.md"];
-    let pages = [&pages[..], &["test-server/README.md", "zklock/README.md"], &COMPARISONS].concat();
+    let pages = [
+        "README.md",
+        "CHANGELOG.md",
+        "RELIABILITY.md",
+        "PERFORMANCE.md",
+        "ARCHITECTURE.md",
+        "zklock/README.md",
+    ];
+    let pages = [&pages[..], &["test-server/README.md", "zk-test-server/README.md"], &COMPARISONS].concat();
     let riddles = |page: &&str| {
         let words: Vec<String> = read(page).split_whitespace().map(str::to_owned).collect();
         riddles_in(Path::new(page), &words.join(" "))
@@ -274,6 +283,7 @@ fn heavy_phrases_do_not_come_back() {
         .iter()
         .chain(&["examples/README", "simulation/README", "simulation/mutants", "simulation/planted/README"])
         .chain(&["simulation/reverted/README", "test-server/README", "zklock/README"])
+        .chain(&["zk-test-server/README"])
         .map(|name| PathBuf::from(format!("{name}.md")));
     let is_page = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "md");
     let pages: Vec<String> =
@@ -292,7 +302,7 @@ fn heavy_phrases_do_not_come_back() {
 /// The comments of the examples, the benchmark, the test server and the command line tool fit into a window of 110 columns.
 #[test]
 fn comments_are_wrapped() {
-    for file in ["examples", "lockbench/src", "test-server/src", "zklock/src"].map(files_below).concat() {
+    for file in MORE.map(files_below).concat() {
         let text = read(&file);
         let is_comment = |line: &&str| line.trim_start().starts_with("//") && !line.contains("| ");
         for line in text.lines().filter(is_comment) {

@@ -47,7 +47,7 @@ fn the_page_of_the_crate_is_the_readme_without_the_repository() {
 
 #[test]
 fn pages_of_packages_have_no_relative_link() {
-    for page in ["CRATE.md", "test-server/README.md", "zklock/README.md"] {
+    for page in ["CRATE.md", "test-server/README.md", "zk-test-server/README.md", "zklock/README.md"] {
         let text = read(page);
         let mut rest = text.as_str();
         while let Some((_, target, after)) = link(rest) {

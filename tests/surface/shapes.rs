@@ -45,6 +45,8 @@ outlives! {
     "src/locks/lock.rs": InterProcessMutex, InterProcessFairLock, InterProcessReadLock => acquire(SOON);
     "src/locks/lock.rs": InterProcessMutex, InterProcessFairLock => acquire_until(Instant::now());
     "src/locks/lock.rs": InterProcessMutex, InterProcessWriteLock => acquire_with_lease(SOON, SOON);
+    "src/locks/lock.rs": InterProcessMutex, InterProcessReadLock => with(SOON, async |guard| guard.is_held());
+    "src/locks/lock.rs": InterProcessSemaphore, InterProcessMultiLock => with(SOON, async |_| {});
     "src/locks/fair_lock.rs": InterProcessFairLock => enqueue();
     "src/locks/lock.rs": InterProcessMultiLock => lock();
     "src/locks/lock.rs": InterProcessMultiLock => try_lock();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use zookeeper_client as zk;
 
 use crate::error::{PersistentNodeError, Purpose, RequestFailure};
-use crate::session::contents::watches::{WatchUse, changed_or_after};
+use crate::session::contents::watches::{WatchUse, Watching, changed_or_after};
 use crate::session::core::{Core, NoSession};
-use crate::session::live::zk_session::Handle;
+use crate::session::live::zk_session::{Handle, Session};
 use crate::session::reports::log;
 use crate::session::request::ask::Unanswered;
 use crate::values::path::LockPath;
@@ -88,15 +88,19 @@ impl Group {
                 Err(unchanged) => unchanged,
             };
             known = known.map(|known| Known { session: session.session_id(), ..known });
-            // The session is not kept during the wait: a session is closed when nothing uses it any more.
-            let (ended, poll) = (session.ended(), session.lease().heartbeat_interval());
-            drop(session);
-            tokio::select! {
-                () = changed_or_after(watcher, poll) => {}
-                _ = ended => {}
-            }
-            drop(watching);
+            change(session, watcher, watching).await;
         }
+    }
+
+    /// Watches the directory. The result resolves once a child has come or gone, and it may have otherwise.
+    pub(crate) async fn watch(&self) -> Result<impl Future<Output = ()> + use<>, Unanswered<NoSession>> {
+        let watched = self.client.ask(|session, handle| async move {
+            let watching = session.watches.watch(self.directory.server(), WatchUse::Node);
+            let (_, _, watcher) = self.list(&handle, watching.is_some()).await?;
+            Ok((session, watcher, watching))
+        });
+        let (session, watcher, watching) = watched.await?;
+        Ok(change(session, watcher, watching))
     }
 
     /// Lists the directory. Without one, a watch tells when it is made.
@@ -152,5 +156,23 @@ impl Group {
 
     fn error(&self, why: RequestFailure) -> PersistentNodeError {
         self.client.error(Purpose::Node, self.directory.user(), why).into()
+    }
+}
+
+/// Waits for what `watcher` tells, or for the end of the session. The session is not kept during the wait: a
+/// session is closed when nothing uses it any more.
+fn change(
+    session: Arc<Session>,
+    watcher: Option<zk::OneshotWatcher>,
+    watching: Option<Watching>,
+) -> impl Future<Output = ()> {
+    let (ended, poll) = (session.ended(), session.lease().heartbeat_interval());
+    drop(session);
+    async move {
+        let _watching = watching;
+        tokio::select! {
+            () = changed_or_after(watcher, poll) => {}
+            _ = ended => {}
+        }
     }
 }

@@ -35,31 +35,17 @@ fn read_queues<'a>(
     path_locks: &'a [&'a Arc<PathLock>],
     handle: &'a zk::Client,
 ) -> impl Future<Output = Vec<Answer<Listing>>> + 'a {
-    let together = session.reads_together().then(|| {
-        let mut reader = handle.new_multi_reader();
-        let put =
-            path_locks.iter().try_for_each(|path_lock| reader.add_get_children(path_lock.path().server()));
-        // An error is not expected: the paths have been checked.
-        put.map(|()| reader.commit())
-    });
-    let alone = together.is_none().then(|| one_by_one(session, path_locks, handle));
+    let paths = path_locks.iter().map(|path_lock| path_lock.path().server());
+    let sent = session.read_together(handle, paths).ok_or_else(|| one_by_one(session, path_locks, handle));
     async move {
-        if let Some(alone) = alone {
-            return alone.await;
-        }
-        let answer = match together {
-            Some(Ok(read)) => read.await,
-            Some(Err(error)) => Err(error),
-            None => Ok(Vec::new()),
+        let answer = match sent {
+            Ok(together) => together.await,
+            Err(alone) => return alone.await,
         };
         let results = match answer {
-            Ok(results) if results.len() == path_locks.len() => results,
-            Ok(_) => return path_locks.iter().map(|_| Answer::no(FailureKind::Unknown)).collect(),
+            Ok(results) => results,
             Err(error) => {
                 let failure = session.failure(error);
-                // ZooKeeper has this read since 3.6. An older server, or another product, may refuse it or
-                // close the connection: after any failure it is not sent again in this session.
-                session.read_one_by_one();
                 if matches!(failure.kind, FailureKind::Refused(_)) {
                     return one_by_one(session, path_locks, handle).await;
                 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 use zookeeper_client as zk;
 
+use crate::engine::data::group::Group;
 use crate::engine::lock::first::{NodeRead, contender, kind_of};
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::look::{Subject, error_of, unseen, usable_queue};
@@ -14,7 +15,7 @@ use crate::engine::semaphore::limit;
 use crate::error::{Error, Purpose, RequestFailure};
 use crate::session::reports::log;
 use crate::values::contender::{Contender, ContenderKind, Participant};
-use crate::values::path::LockPath;
+use crate::values::path::{LockPath, NodePath};
 
 /// How many nodes are read at a time: a long queue does not put itself before the heartbeat
 /// (docs/protocol.md#request-window).
@@ -51,6 +52,24 @@ pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Resu
         first.leads();
     }
     Ok(found)
+}
+
+/// Waits until another participant than `known` is the first, and returns it; `None` if there is none.
+pub(crate) async fn leader_changed(
+    path_lock: &Arc<PathLock>,
+    known: Option<&NodePath>,
+) -> Result<Option<Participant>, Error> {
+    let directory = path_lock.path();
+    let group = Group { client: Arc::clone(path_lock.client()), directory: directory.clone() };
+    loop {
+        // Before the look, so that no change is missed. A server that lags behind tells when it catches up.
+        let changed = group.watch().await.map_err(|why| unseen(path_lock, directory, why))?;
+        let leader = participants(path_lock, 1).await?.pop();
+        if leader.as_ref().map(Participant::node) != known {
+            return Ok(leader);
+        }
+        changed.await;
+    }
 }
 
 /// Returns the contenders that hold a lock: of a semaphore those with permits.

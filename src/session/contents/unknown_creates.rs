@@ -1,6 +1,6 @@
 //! Creates of one session whose attempts ended before the outcome was known.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::node_name::id;
@@ -11,57 +11,35 @@ use crate::values::path::LockPath;
 const MAX_UNKNOWN_CREATES: usize = 16_384;
 
 /// The creates of one session whose outcome is unknown: if a later list of the directory shows the node of
-/// one, it is deleted (docs/protocol.md#write-barrier).
+/// one, it is deleted (docs/protocol.md#write-barrier). Has the server paths of their directories, and their ids,
+/// the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct UnknownCreates(Mutex<Remembered>);
-
-#[derive(Debug, Default)]
-struct Remembered {
-    /// Their ids, by the server paths of their directories.
-    by_directory: HashMap<String, HashSet<String>>,
-    /// The same, oldest first, for the bound.
-    order: VecDeque<(String, String)>,
-}
+pub(crate) struct UnknownCreates(Mutex<VecDeque<(String, String)>>);
 
 impl UnknownCreates {
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(String, String)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a create.
     pub(crate) fn remember(&self, directory: &LockPath, id: &str) {
-        let directory = directory.server().to_owned();
         let mut creates = self.lock();
-        if creates.order.len() == MAX_UNKNOWN_CREATES {
-            if let Some((directory, id)) = creates.order.pop_front() {
-                creates.forget(&directory, &id);
-            }
+        if creates.len() == MAX_UNKNOWN_CREATES {
+            creates.pop_front();
         }
-        creates.order.push_back((directory.clone(), id.to_owned()));
-        creates.by_directory.entry(directory).or_default().insert(id.to_owned());
+        creates.push_back((directory.server().to_owned(), id.to_owned()));
     }
 
     /// Returns the children of a directory that come from such creates, and forgets these creates.
     pub(crate) fn take_late<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
         let mut creates = self.lock();
-        let Some(unknown) = creates.by_directory.get(directory.server()) else { return Vec::new() };
-        let late = |child: &&String| id(child).is_some_and(|id| unknown.contains(id));
-        let found: Vec<&str> = children.iter().filter(late).map(String::as_str).collect();
-        for name in &found {
-            creates.forget(directory.server(), id(name).unwrap_or_default());
-        }
-        found
-    }
-}
-
-impl Remembered {
-    fn forget(&mut self, directory: &str, id: &str) {
-        if let Some(unknown) = self.by_directory.get_mut(directory) {
-            unknown.remove(id);
-            if unknown.is_empty() {
-                self.by_directory.remove(directory);
-            }
-        }
+        let is_here = |(at, _): &&(String, String)| at == directory.server();
+        let unknown: HashSet<&str> = creates.iter().filter(is_here).map(|(_, id)| &**id).collect();
+        let is_late = |child: &&String| id(child).is_some_and(|id| unknown.contains(id));
+        let late: Vec<&str> = children.iter().filter(is_late).map(String::as_str).collect();
+        let found: HashSet<&str> = late.iter().filter_map(|name| id(name)).collect();
+        creates.retain(|create| !is_here(&create) || !found.contains(&*create.1));
+        late
     }
 }
 

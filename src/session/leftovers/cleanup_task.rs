@@ -19,11 +19,7 @@ use crate::session::leftovers::deletion::{HandOver, delete, delete_after, hand_o
 use crate::session::leftovers::tickets::Ticket;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::journal::TARGET;
-#[cfg(feature = "metrics")]
-use crate::session::reports::journal::note_if_room;
 use crate::session::reports::log;
-#[cfg(feature = "metrics")]
-use crate::session::reports::metrics;
 use crate::session::threads::background::here;
 use crate::values::path::LockPath;
 
@@ -176,8 +172,7 @@ async fn work(item: Item) {
             name: "orphan.deleted", target: TARGET, path, node,
             "a node that no caller needed was deleted"
         );
-        #[cfg(feature = "metrics")]
-        note_if_room(metrics::orphan_deleted);
+        log::count!(orphan_deleted);
     }
     // This comes before the caller is notified that the node is gone, so that another may have one by then.
     drop(until_gone);

@@ -79,9 +79,13 @@ pub(crate) async fn hand_over(
     directory: &LockPath,
     name: &str,
 ) -> Result<HandOver, ReleaseError> {
-    let slot = session.windows.releases.slot().await;
-    // This comes only now: the next attempt may give up while this waits for a slot.
     let own = directory.child(name);
+    // Most locks have no waiter in memory, and need no slot for that.
+    if session.nodes.heir(&own).is_none() {
+        return Ok(HandOver::NotDone);
+    }
+    let slot = session.windows.releases.slot().await;
+    // Asked once more: the next attempt may have given up while this waited for a slot.
     let Some(next) = session.nodes.heir(&own) else { return Ok(HandOver::NotDone) };
     let heir = directory.child(&next);
     let (own, heir) = (&own, &heir);
@@ -135,27 +139,10 @@ pub(crate) async fn delete_after(
     directory: &LockPath,
     name: &str,
     window: &Window,
-    asked: bool,
-) -> Result<Deleted, ReleaseError> {
-    let path = directory.child(name);
-    let deleted = delete_path(session, directory, &path, window, asked).await;
-    match &deleted {
-        Ok(Deleted::ByUs) => session.nodes.gone(&path, Gone::Deleted),
-        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.nodes.disown(&path),
-        Err(ReleaseError::Refused { .. }) => session.nodes.refused(directory, name),
-        Err(_) => {}
-    }
-    deleted
-}
-
-async fn delete_path(
-    session: &Session,
-    directory: &LockPath,
-    path: &str,
-    window: &Window,
     mut asked: bool,
 ) -> Result<Deleted, ReleaseError> {
-    persist(session, directory, path, window, |handle| {
+    let path = &directory.child(name);
+    let deleted = persist(session, directory, path, window, |handle| {
         let asked_before = std::mem::replace(&mut asked, true);
         async move {
             // Sends it.
@@ -169,7 +156,14 @@ async fn delete_path(
             }
         }
     })
-    .await
+    .await;
+    match &deleted {
+        Ok(Deleted::ByUs) => session.nodes.gone(path, Gone::Deleted),
+        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.nodes.disown(path),
+        Err(ReleaseError::Refused { .. }) => session.nodes.refused(directory, name),
+        Err(_) => {}
+    }
+    deleted
 }
 
 /// Repeats a request until there is a definite answer, or the session is gone, in which case the servers

@@ -21,11 +21,7 @@ use crate::protocol::moment::Moment;
 use crate::session::contents::holds::HeldNode;
 use crate::session::live::zk_session::{Handle, Session, SessionGone};
 use crate::session::reports::journal::TARGET;
-#[cfg(feature = "metrics")]
-use crate::session::reports::journal::note_if_room;
 use crate::session::reports::log;
-#[cfg(feature = "metrics")]
-use crate::session::reports::metrics;
 use crate::session::threads::background::here;
 use crate::session::threads::clock;
 
@@ -126,8 +122,7 @@ async fn send(session: &Arc<Session>) {
             name: "heartbeat.late", target: TARGET, session, took_ms,
             "a heartbeat was answered late, or not at all"
         );
-        #[cfg(feature = "metrics")]
-        note_if_room(metrics::heartbeat_late);
+        log::count!(heartbeat_late);
     }
 }
 
@@ -240,37 +235,23 @@ fn deleted(node: &Checked) {
 
 /// Returns which of these nodes do not exist, by one read. `None` if the servers do not know that read. Its
 /// result is at least as new as the transaction that was answered before, but it does not renew the lease.
-///
-/// ZooKeeper has this read since 3.6. An older server, or another product, may refuse it or close the
-/// connection: after any failure it is not sent again in this session.
 async fn missing<'a>(line: &Line<'_>, nodes: &'a [Checked]) -> Option<Vec<&'a Checked>> {
-    let session = line.session;
     if nodes.is_empty() {
         return Some(Vec::new());
     }
-    if !session.reads_together() {
-        return None;
-    }
+    let session = line.session;
     let reply = line.request(|handle| async move {
-        let mut reader = handle.new_multi_reader();
-        for node in nodes {
-            // Smaller than the data: a lock node has no children.
-            reader.add_get_children(&node.path)?;
-        }
-        reader.commit().await
+        // Smaller than the data: a lock node has no children.
+        let read = session.read_together(&handle, nodes.iter().map(|node| &*node.path))?;
+        Some(read.await)
     });
-    let results = match reply.await.ok()? {
-        Ok(results) if results.len() == nodes.len() => results,
-        Ok(_) => Vec::new(),
+    let results = match reply.await.ok()?? {
+        Ok(results) => results,
         Err(error) => {
             line.failed(&error);
-            Vec::new()
+            return None;
         }
     };
-    if results.is_empty() {
-        session.read_one_by_one();
-        return None;
-    }
     let missing = |result: &_| matches!(result, zk::MultiReadResult::Error { err: zk::Error::NoNode });
     Some(nodes.iter().zip(results).filter(|(_, result)| missing(result)).map(|(node, _)| node).collect())
 }

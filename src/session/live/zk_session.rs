@@ -27,11 +27,7 @@ use crate::session::contents::watches::WatchLimit;
 use crate::session::contents::window::Windows;
 use crate::session::live::lease::SessionLease;
 use crate::session::live::lease_timer::{self, Leased};
-#[cfg(feature = "metrics")]
-use crate::session::reports::journal::note_if_room;
 use crate::session::reports::log;
-#[cfg(feature = "metrics")]
-use crate::session::reports::metrics;
 use crate::session::threads::clock;
 
 /// One session, from its establishment to its end: then no lock is held or waited for in it any more, and no request
@@ -212,8 +208,7 @@ impl Session {
             }
             self.directory_watches.clear();
             self.tell_news();
-            #[cfg(feature = "metrics")]
-            note_if_room(move || metrics::session_ended(reason.label()));
+            log::count!(session_ended(reason.label()));
             let (session, session_id) = (self.number, format!("{:#x}", self.session_id));
             log::info!(name: "session.ended", session, session_id, %reason, "session over");
         }
@@ -325,14 +320,36 @@ impl Session {
         next
     }
 
-    /// Returns whether several nodes may be read by one request, which not all servers know.
-    pub(crate) fn reads_together(&self) -> bool {
-        self.reads_together.load(Ordering::Relaxed)
-    }
-
-    /// Has several nodes read by one request for each from now on.
-    pub(crate) fn read_one_by_one(&self) {
-        self.reads_together.store(false, Ordering::Relaxed);
+    /// Reads the children of several nodes by one request, which is sent when this is called. `None` if the servers,
+    /// as far as is known, do not know that read.
+    ///
+    /// ZooKeeper has it since 3.6. An older server, or another product, may refuse it or close the connection:
+    /// after any failure it is not sent again in this session.
+    pub(crate) fn read_together<'a>(
+        &'a self,
+        handle: &'a zk::Client,
+        mut paths: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Option<impl Future<Output = Result<Vec<zk::MultiReadResult>, zk::Error>> + Send + 'a> {
+        if !self.reads_together.load(Ordering::Relaxed) {
+            return None;
+        }
+        let (count, mut reader) = (paths.len(), handle.new_multi_reader());
+        // An error is not expected: the paths have been checked.
+        let put = paths.try_for_each(|path| reader.add_get_children(path));
+        let read = put.map(|()| reader.commit());
+        Some(async move {
+            let answer = match read {
+                Ok(read) => read.await,
+                Err(error) => Err(error),
+            };
+            let other = || zk::Error::UnexpectedError("an answer of another length".to_owned());
+            let answer =
+                answer.and_then(|results| if results.len() == count { Ok(results) } else { Err(other()) });
+            if answer.is_err() {
+                self.reads_together.store(false, Ordering::Relaxed);
+            }
+            answer
+        })
     }
 
     /// Returns whether there is anything to write in the session: heartbeats, while there are nodes, or

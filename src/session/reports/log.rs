@@ -57,5 +57,16 @@ macro_rules! error_ {
     ($($line:tt)*) => { $crate::session::reports::log::line!(ERROR [] [] $($line)*) };
 }
 
+/// Has the recorder of metrics count something, by this function of
+/// [`metrics`](crate::session::reports::metrics).
+macro_rules! count {
+    ($what:ident $(($value:expr))?) => {
+        #[cfg(feature = "metrics")]
+        $crate::session::reports::journal::note_if_room(move || {
+            $crate::session::reports::metrics::$what($($value)?);
+        });
+    };
+}
+
 // Renamed, since `warn` is an attribute of the language.
-pub(crate) use {debug_ as debug, error_ as error, info_ as info, line, warn_ as warn};
+pub(crate) use {count, debug_ as debug, error_ as error, info_ as info, line, warn_ as warn};

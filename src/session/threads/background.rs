@@ -1,6 +1,6 @@
 //! The one place where the library starts threads, runtimes, and tasks that belong to no task set.
 //!
-//! A simulation (`--cfg simulation`) has `simulated.rs` in its place.
+//! A simulation (`--cfg simulation`) has `simulation/threads.rs` in its place.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};

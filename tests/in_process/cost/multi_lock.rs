@@ -1,6 +1,6 @@
 //! What a multi-lock costs: docs/protocol.md#multi-lock.
 
-use test_support::in_process::{Acquired, HOUR, calm, queue_at, session, until};
+use test_support::in_process::{Acquired, HOUR, calm, queue_at, session, until, with_clients};
 use test_support::{SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
@@ -39,8 +39,7 @@ async fn waiting(server: &Server, client: &Client, held: &LockGuard) -> JoinHand
 // Shows: multi-lock
 #[tokio::test]
 async fn eight_free_locks_cost_two_requests_each_and_their_release_one() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (id, multi) = (session(&client), multi(&client));
     for _ in 0..2 {
         server.reset_counters();
@@ -56,8 +55,7 @@ async fn eight_free_locks_cost_two_requests_each_and_their_release_one() {
 // Shows: multi-lock
 #[tokio::test]
 async fn the_deletions_of_a_release_go_out_in_one_flight() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     let guard = within("the grant", multi(&client).lock()).await.unwrap();
     let gate = server.hold_reply(Match::op(Op::Delete).session(id));
@@ -72,8 +70,7 @@ async fn the_deletions_of_a_release_go_out_in_one_flight() {
 #[tokio::test]
 async fn a_release_begins_with_the_last_member() {
     for how in ["released", "dropped", "given up"] {
-        let server = start();
-        let (client, other) = (calm(&server).await, calm(&server).await);
+        let (server, [client, other]) = with_clients(start(), calm).await;
         let held = match how {
             "given up" => Some(hold(&other, "/m/h").await),
             _ => None,
@@ -109,8 +106,7 @@ async fn a_release_begins_with_the_last_member() {
 // Shows: multi-lock
 #[tokio::test]
 async fn nothing_is_created_behind_a_member_that_is_busy() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let held = hold(&other, "/m/d").await;
     server.reset_counters();
     let attempt = waiting(&server, &client, &held).await;
@@ -126,8 +122,7 @@ async fn nothing_is_created_behind_a_member_that_is_busy() {
 // Shows: multi-lock-try
 #[tokio::test]
 async fn a_try_that_finds_a_member_busy_writes_nothing() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let id = session(&client);
     let held = hold(&other, "/m/f").await;
     server.reset_counters();
@@ -146,8 +141,7 @@ async fn a_try_that_finds_a_member_busy_writes_nothing() {
 // Shows: multi-lock-try
 #[tokio::test]
 async fn a_try_of_many_or_large_paths_does_not_look_at_all_in_one_request() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let large: Vec<String> = (10..80).map(|member| format!("/{member}{}", "x".repeat(16_000))).collect();
     let many: Vec<String> = (0..250).map(|member| format!("/m/{member:03}")).collect();
     for paths in [large, many] {
@@ -165,8 +159,7 @@ async fn a_try_of_many_or_large_paths_does_not_look_at_all_in_one_request() {
 // Shows: multi-lock-try
 #[tokio::test]
 async fn servers_without_multi_reads_cost_a_try_a_list_for_each_member() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (id, multi) = (session(&client), multi(&client));
     // Unimplemented, as ZooKeeper 3.4 and 3.5 answer.
     server.fail(Match::op(Op::MultiRead).always(), -6);

@@ -7,7 +7,7 @@ use zookeeper_test_server::{LogKind, Match, Op, Server};
 
 use super::requests;
 use crate::semaphore::acquired;
-use test_support::in_process::{calm, session, start_empty, until};
+use test_support::in_process::{calm, session, start_empty, until, with_clients};
 use test_support::{SOON, within};
 
 const LOCKS: &str = "/sem/locks";
@@ -31,8 +31,7 @@ const FREE: [(Op, u64); 4] = [(Op::Create, 1), (Op::GetChildren, 2), (Op::GetDat
 // Shows: permits-by-one-transaction
 #[tokio::test]
 async fn a_free_permit_costs_five_requests_and_its_release_one() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (semaphore, id) = (semaphore(&client, 3), session(&client));
     for _ in 0..2 {
         server.reset_counters();
@@ -50,8 +49,7 @@ async fn a_free_permit_costs_five_requests_and_its_release_one() {
 // Shows: permits-by-one-transaction
 #[tokio::test]
 async fn the_leases_and_the_limit_are_asked_for_in_one_flight() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     let gate = server.hold_reply(Match::op(Op::GetChildren).session(id).path(LEASES));
     let attempt = tokio::spawn(semaphore(&client, 3).acquire(SOON));
@@ -67,8 +65,7 @@ async fn the_leases_and_the_limit_are_asked_for_in_one_flight() {
 /// All of them by one transaction; that it is no more than the limit is asked beside the queue.
 #[tokio::test]
 async fn many_permits_cost_one_request_more_than_one() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (semaphore, id) = (semaphore(&client, 100), session(&client));
     server.reset_counters();
     let permit = acquired(&semaphore, 100).await;
@@ -85,8 +82,7 @@ async fn many_permits_cost_one_request_more_than_one() {
 // Shows: semaphore-queue
 #[tokio::test]
 async fn a_returned_permit_wakes_one_of_five_waiters() {
-    let server = start();
-    let holder = calm(&server).await;
+    let (server, [holder]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 1), 1).await;
     let mut waiters = Vec::new();
     for queued in 1..=5 {
@@ -123,8 +119,7 @@ async fn a_returned_permit_wakes_one_of_five_waiters() {
 // Shows: try-permits
 #[tokio::test]
 async fn a_try_without_a_free_permit_costs_five_reads_and_writes_nothing() {
-    let server = start();
-    let (holder, client) = (calm(&server).await, calm(&server).await);
+    let (server, [holder, client]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 1), 1).await;
     server.reset_counters();
     let error = within("the answer", semaphore(&client, 1).try_acquire()).await.unwrap_err();
@@ -146,8 +141,7 @@ async fn a_try_without_a_free_permit_costs_five_reads_and_writes_nothing() {
 // Shows: try-permits
 #[tokio::test]
 async fn a_try_behind_a_head_that_waits_ends_soon() {
-    let server = start();
-    let (holder, head, client) = (calm(&server).await, calm(&server).await, calm(&server).await);
+    let (server, [holder, head, client]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 3), 2).await;
     let large = tokio::spawn(semaphore(&head, 3).acquire_many(2, SOON));
     until(&server, "the head's wait", |view| view.watches_on(LEASES).len() == 1).await;

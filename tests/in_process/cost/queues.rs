@@ -8,7 +8,9 @@ use zookeeper_recipes::{AnyGuard, Client, InterProcessLock, InterProcessMutex, I
 use zookeeper_test_server::{Op, Server, View};
 
 use super::requests;
-use test_support::in_process::{Acquired, DIRECTORY, calm, fair, granted, session, start, until};
+use test_support::in_process::{
+    Acquired, DIRECTORY, calm, fair, granted, session, start, until, with_clients,
+};
 use test_support::{Random, SOON, within};
 
 /// A lock that has a queue of its kind.
@@ -69,8 +71,7 @@ const CREATE_LIST_WATCH: [(Op, u64); 3] = [(Op::Create, 1), (Op::GetChildren, 1)
 #[tokio::test]
 async fn a_free_lock_of_any_kind_costs_two_requests_and_its_release_one() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Read, Kind::Write] {
-        let server = start();
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(start(), calm).await;
         let id = session(&client);
         for _ in 0..3 {
             server.reset_counters();
@@ -87,8 +88,7 @@ async fn a_free_lock_of_any_kind_costs_two_requests_and_its_release_one() {
 /// Where others read, a reader costs as much as on a free lock; its release wakes no contender.
 #[tokio::test]
 async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
-    let server = start();
-    let (first, second) = (calm(&server).await, calm(&server).await);
+    let (server, [first, second]) = with_clients(start(), calm).await;
     let others = [Kind::Read.get(&first).await, Kind::Read.get(&second).await];
     for client in [&calm(&server).await, &calm(&server).await] {
         server.reset_counters();
@@ -107,8 +107,7 @@ async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
 #[tokio::test]
 async fn a_release_wakes_one_waiter_of_other_clients() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Write] {
-        let server = start();
-        let first = calm(&server).await;
+        let (server, [first]) = with_clients(start(), calm).await;
         let mut held = kind.get(&first).await;
         let mut holder = session(&first);
         let (mut clients, mut waiters) = (vec![first], Vec::new());
@@ -139,8 +138,7 @@ async fn a_release_wakes_one_waiter_of_other_clients() {
 /// waiter costs its create.
 #[tokio::test]
 async fn a_release_of_a_fair_lock_wakes_one_waiter_of_the_same_client() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     let mut held = Kind::Fair.get(&client).await;
     let mut waiters = Vec::new();
@@ -169,8 +167,7 @@ const FEW: u64 = 5;
 #[tokio::test]
 async fn fair_waiters_come_and_give_up_without_lists() {
     const WAITERS: usize = 1_000;
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let id = session(&client);
     let lock = fair(&client);
     for holder in [&other, &client] {
@@ -212,8 +209,7 @@ async fn fair_waiters_come_and_give_up_without_lists() {
 #[tokio::test]
 async fn fair_waiters_time_out_without_lists() {
     const WAITERS: u64 = 1_000;
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let id = session(&client);
     let lock = fair(&client);
     let held = Kind::Fair.get(&other).await;
@@ -251,8 +247,7 @@ const READERS: usize = 30;
 #[tokio::test]
 async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
     for each in [false, true] {
-        let server = start();
-        let (first, second) = (calm(&server).await, calm(&server).await);
+        let (server, [first, second]) = with_clients(start(), calm).await;
         let held = Kind::Write.get(&first).await;
         let next = Kind::Write.queue(&server, &second, &CREATE_LIST_WATCH).await;
         let (clients, readers) = readers(&server, each).await;
@@ -316,8 +311,7 @@ async fn readers(server: &Server, each: bool) -> (Vec<Client>, Vec<JoinHandle<Ac
 #[tokio::test]
 async fn an_upgrade_costs_three_requests_and_one_more_where_a_writer_waits() {
     for waits in [false, true] {
-        let server = start();
-        let (client, other) = (calm(&server).await, calm(&server).await);
+        let (server, [client, other]) = with_clients(start(), calm).await;
         let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
         let id = session(&client);
         let reader = within("a reader", lock.read_lock().lock()).await.unwrap();

@@ -11,7 +11,7 @@ use zookeeper_test_server::{Op, Server};
 use super::queues::Kind;
 use super::requests;
 use test_support::in_process::{
-    DIRECTORY, calm, connect_as, session, start, start_empty, start_impatient, until,
+    DIRECTORY, calm, connect_as, session, start, start_empty, start_impatient, until, with_clients,
 };
 use test_support::{SOON, within};
 
@@ -48,8 +48,7 @@ async fn warm_up(server: &Server, id: i64, lock: &Arc<dyn InterProcessLock>) {
 #[tokio::test]
 async fn a_hot_free_lock_costs_one_request_and_its_release_one() {
     for kind in KINDS {
-        let server = start();
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(start(), calm).await;
         let (id, lock) = (session(&client), kind.lock(&client));
         warm_up(&server, id, &lock).await;
         for n in 0..100 {
@@ -65,8 +64,7 @@ async fn a_hot_free_lock_costs_one_request_and_its_release_one() {
 #[tokio::test]
 async fn after_a_stranger_three_grants_list_again() {
     for kind in KINDS {
-        let server = start();
-        let (client, other) = (calm(&server).await, calm(&server).await);
+        let (server, [client, other]) = with_clients(start(), calm).await;
         let (id, lock) = (session(&client), kind.lock(&client));
         warm_up(&server, id, &lock).await;
         for round in 0..3 {
@@ -85,8 +83,7 @@ async fn after_a_stranger_three_grants_list_again() {
 // Shows: succession
 #[tokio::test]
 async fn readers_beside_each_other_need_no_list() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let pair = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(1, SOON).build().unwrap();
     let (id, lock) = (session(&client), Arc::new(pair.read_lock()) as Arc<dyn InterProcessLock>);
     warm_up(&server, id, &lock).await;
@@ -107,8 +104,7 @@ async fn readers_beside_each_other_need_no_list() {
 // Shows: succession
 #[tokio::test]
 async fn readers_and_writers_in_turns_need_no_list() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (id, read, write) = (session(&client), Kind::Read.lock(&client), Kind::Write.lock(&client));
     warm_up(&server, id, &write).await;
     for _ in 0..5 {
@@ -120,8 +116,7 @@ async fn readers_and_writers_in_turns_need_no_list() {
 /// A try looks before it creates, but not after.
 #[tokio::test]
 async fn a_free_try_of_a_hot_lock_costs_one_list() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (id, lock) = (session(&client), Kind::Mutex.lock(&client));
     warm_up(&server, id, &lock).await;
     server.reset_counters();
@@ -132,8 +127,7 @@ async fn a_free_try_of_a_hot_lock_costs_one_list() {
 /// Beside the leases and the limit, which a permit is judged by.
 #[tokio::test]
 async fn a_hot_free_permit_costs_four_requests() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 3).unwrap();
     let id = session(&client);
     for n in 0..20 {
@@ -175,8 +169,7 @@ async fn an_idle_lock_is_not_watched() {
 async fn directories_are_watched_within_the_limit() {
     // 30 KiB at most, of paths of 2 KiB and the four bytes of their length.
     const WATCHED: usize = 14;
-    let server = start_empty();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start_empty(), calm).await;
     let long = "x".repeat(2047);
     let paths: Vec<String> = (10..30).map(|n| format!("/{n}{}", &long[3..])).collect();
     let mut mutexes = Vec::new();

@@ -10,14 +10,13 @@ use tokio::sync::Notify;
 use zookeeper_recipes::{ConnectionState, ErrorKind, InterProcessMutex, LockState};
 use zookeeper_test_server::{Match, Op};
 
-use test_support::in_process::{DIRECTORY, connect, fair, hold, mutex, session, start, until};
+use test_support::in_process::{DIRECTORY, connect, fair, hold, mutex, session, start, until, with_clients};
 use test_support::{ByHand, SOON, within};
 
 // Shows: cleanup
 #[tokio::test]
 async fn drops_need_no_runtime_and_no_session() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let elsewhere = |drops: Box<dyn FnOnce() + Send>| std::thread::spawn(drops).join().unwrap();
 
     let guard = hold(&client).await;
@@ -84,8 +83,7 @@ impl Wake for TellingBroken {
 // Shows: contained-lines
 #[tokio::test]
 async fn a_panic_in_the_middle_of_a_create_leaves_no_node() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let created = server.hold_reply(Match::op(Op::Create).session(session(&client)));
     let lock = fair(&client);
     let mut acquiring = Box::pin(lock.acquire(Duration::from_millis(50)));
@@ -106,8 +104,7 @@ async fn a_panic_in_the_middle_of_a_create_leaves_no_node() {
 // Shows: telling-a-loss, no-lock-across-await
 #[tokio::test]
 async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_from_its_next_session() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let mut guards = Vec::new();
     for path in ["/locks/a", "/locks/b", "/locks/c"] {
         let mutex = InterProcessMutex::new(&client, path).unwrap();

@@ -3,8 +3,8 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use test_support::in_process::{Acquired, connect, session, start};
-use test_support::{ByHand, SOON, within};
+use test_support::in_process::{Acquired, connect, session, start, with_clients};
+use test_support::{ByHand, SOON, pending, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     Client, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
@@ -14,14 +14,11 @@ use zookeeper_recipes::{
 /// Waits for a hold of each recipe, from before it is asked for, and for its end.
 #[tokio::test]
 async fn it_sees_the_guards_of_every_recipe() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let all = ["/mutex", "/kept", "/room", "/fair", "/read", "/write", "/permits", "/a", "/b"];
     let seen = all.map(|path| {
         let holds = client.clone();
-        let mut seen = task::spawn(async move { holds.wait_until_held(path).await });
-        assert_pending!(seen.poll());
-        seen
+        pending(async move { holds.wait_until_held(path).await })
     });
     let mutex = |path| InterProcessMutex::builder(&client, path);
     let semaphore = InterProcessSemaphore::new(&client, "/permits", 2).unwrap();
@@ -45,9 +42,7 @@ async fn it_sees_the_guards_of_every_recipe() {
     assert!(client.holdings().iter().all(|holding| holding.location().file() == file!()));
     let released = all.map(|path| {
         let holds = client.clone();
-        let mut released = task::spawn(async move { holds.wait_until_released(path).await });
-        assert_pending!(released.poll());
-        released
+        pending(async move { holds.wait_until_released(path).await })
     });
     drop(guards);
     for (released, path) in released.into_iter().zip(all) {
@@ -73,8 +68,7 @@ async fn not_before_the_guard<G>(client: &Client, path: &str, acquire: impl Futu
 
 #[tokio::test]
 async fn a_grant_is_not_seen_before_its_caller_has_the_guard() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = |path| InterProcessMutex::builder(&client, path);
     let semaphore = InterProcessSemaphore::new(&client, "/permits", 2).unwrap();
     let several = InterProcessMultiLock::from_paths(&client, ["/a"]).unwrap();
@@ -89,11 +83,9 @@ async fn a_grant_is_not_seen_before_its_caller_has_the_guard() {
 
 #[tokio::test]
 async fn a_lost_lock_is_released_although_its_guard_is_kept() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let guard = InterProcessMutex::new(&client, "/mutex").unwrap().lock().await.unwrap();
-    let mut released = task::spawn(client.wait_until_released("/mutex"));
-    assert_pending!(released.poll());
+    let released = pending(client.wait_until_released("/mutex"));
     server.expire_session(session(&client));
     within("the loss", released).await;
     assert!(!guard.is_held() && client.holdings().is_empty());
@@ -102,11 +94,9 @@ async fn a_lost_lock_is_released_although_its_guard_is_kept() {
 
 #[tokio::test]
 async fn a_closed_client_holds_nothing_any_more() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let _guard = InterProcessMutex::new(&client, "/mutex").unwrap().lock().await.unwrap();
-    let mut never = task::spawn(client.wait_until_held("/never"));
-    assert_pending!(never.poll());
+    let never = pending(client.wait_until_held("/never"));
     client.close().await.unwrap();
     assert!(within("the end", never).await.is_none());
     within("the end", client.wait_until_released("/mutex")).await;
@@ -116,17 +106,15 @@ async fn a_closed_client_holds_nothing_any_more() {
 /// A lock that is handed over in memory is held by the next from the same moment on.
 #[tokio::test]
 async fn it_sees_a_lock_that_is_handed_over_in_memory() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = InterProcessMutex::builder(&client, "/room").hand_off(10, SOON).build().unwrap();
     let first = mutex.lock().await.unwrap();
     let second = mutex.acquire(Duration::from_secs(600));
-    let mut second = task::spawn(second);
-    assert_pending!(second.poll());
+    let second = pending(second);
     first.release().await.unwrap();
     let second = within("the hand-over", second).await.unwrap();
     let line = client.wait_until_held("/room").await.unwrap().location().line();
-    assert_eq!(line, line!() - 6);
+    assert_eq!(line, line!() - 5);
     drop(second);
     client.wait_until_released("/room").await;
     client.close().await.unwrap();

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use test_support::in_process::{calm, connect, session, until};
-use test_support::{SOON, within};
-use tokio_test::{assert_pending, task};
+use test_support::in_process::{calm, connect, session, until, with_clients};
+use test_support::{SOON, pending, within};
 use zookeeper_recipes::{BuildError, Client, ErrorKind, GroupMember, LockPath};
 use zookeeper_test_server::{Cut, LogEntry, LogKind, Loss, Match, Op, Server, ServerError};
 
@@ -23,8 +22,7 @@ fn ids(members: &BTreeMap<String, Vec<u8>>) -> Vec<&str> {
 // Shows: group-watch
 #[tokio::test]
 async fn members_know_each_other() {
-    let server = Server::start().unwrap();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let one = join(&client, "1").await;
     let two = join(&other, "2").await;
     // One of another program, whose name is no id of ours.
@@ -44,8 +42,7 @@ async fn members_know_each_other() {
 // Shows: group-watch
 #[tokio::test]
 async fn an_id_is_the_name_of_a_node() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let mut members = Vec::new();
     for id in ["50%", "50%25", "\u{5e93}\u{5b58}", "10.0.0.7:80"] {
         members.push(join(&client, id).await);
@@ -70,8 +67,7 @@ async fn an_id_is_the_name_of_a_node() {
 // Shows: group-watch
 #[tokio::test]
 async fn a_member_that_may_not_be_read_is_left_out() {
-    let server = Server::start().unwrap();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let (one, two) = (join(&client, "1").await, join(&client, "2").await);
     let mut watch = GroupMember::new(&other, GROUP, "1", "").unwrap().watch();
     let denied = Match::op(Op::GetData).path(format!("{GROUP}/1")).session(session(&other));
@@ -83,8 +79,7 @@ async fn a_member_that_may_not_be_read_is_left_out() {
 // Shows: group-watch
 #[tokio::test]
 async fn comings_and_goings_are_told_together() {
-    let server = Server::start().unwrap();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let one = join(&client, "1").await;
     let mut watch = one.watch();
     assert_eq!(ids(&within("the members", watch.changed()).await.unwrap()), ["1"]);
@@ -93,8 +88,7 @@ async fn comings_and_goings_are_told_together() {
     let three = join(&other, "3").await;
     within("the end", two.close()).await.unwrap();
     assert_eq!(ids(&within("the change", watch.changed()).await.unwrap()), ["1", "3"]);
-    let mut waiting = task::spawn(watch.changed());
-    assert_pending!(waiting.poll());
+    let waiting = pending(watch.changed());
     until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
     within("the end", three.close()).await.unwrap();
     assert_eq!(ids(&within("the change", waiting).await.unwrap()), ["1"]);
@@ -104,8 +98,7 @@ async fn comings_and_goings_are_told_together() {
 // Shows: group-watch
 #[tokio::test]
 async fn one_that_comes_back_is_a_change() {
-    let server = Server::start().unwrap();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let one = join(&client, "1").await;
     let two = join(&other, "2").await;
     let mut watch = one.watch();
@@ -124,8 +117,7 @@ async fn one_that_comes_back_is_a_change() {
 // Shows: group-watch
 #[tokio::test]
 async fn after_a_session_nothing_older_is_told() {
-    let server = Server::start().unwrap();
-    let (client, watcher) = (connect(&server).await, connect(&server).await);
+    let (server, [client, watcher]) = with_clients(Server::start().unwrap(), connect).await;
     let one = join(&client, "1").await;
     let gone = join(&watcher, "w").await;
     let mut watch = gone.watch();
@@ -142,8 +134,7 @@ async fn after_a_session_nothing_older_is_told() {
     };
     let id = session(&watcher);
     assert_eq!(syncs(id), [Op::GetChildren]);
-    let mut waiting = task::spawn(watch.changed());
-    assert_pending!(waiting.poll());
+    let waiting = pending(watch.changed());
     until(&server, "the watch", move |view| view.watches_on(GROUP).contains(&id)).await;
     assert!(server.expire_session(id));
     until(&server, "the next watch", |view| !view.watches_on(GROUP).is_empty()).await;
@@ -160,8 +151,7 @@ async fn after_a_session_nothing_older_is_told() {
 // Shows: group-watch
 #[tokio::test]
 async fn a_watch_costs_two_lists_and_the_reads() {
-    let server = Server::start().unwrap();
-    let (client, other, watcher) = (calm(&server).await, calm(&server).await, calm(&server).await);
+    let (server, [client, other, watcher]) = with_clients(Server::start().unwrap(), calm).await;
     let one = join(&client, "1").await;
     let gone = join(&watcher, "w").await;
     let mut watch = gone.watch();
@@ -174,8 +164,7 @@ async fn a_watch_costs_two_lists_and_the_reads() {
         (counters.requests_of(id, Op::GetChildren), counters.requests_of(id, Op::GetData))
     };
     let before = requests(&server);
-    let mut waiting = task::spawn(watch.changed());
-    assert_pending!(waiting.poll());
+    let waiting = pending(watch.changed());
     until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
     within("the write", one.set_data("new")).await.unwrap();
     let two = join(&other, "2").await;
@@ -189,15 +178,13 @@ async fn a_watch_costs_two_lists_and_the_reads() {
 // Shows: group-watch
 #[tokio::test]
 async fn a_group_without_members_is_watched_too() {
-    let server = Server::start().unwrap();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let mut watch = join(&client, "1").await.watch();
     until(&server, "no members", |view| view.children(GROUP).is_empty()).await;
     // With the directory.
     server.delete(GROUP).unwrap();
     assert!(within("the members", watch.changed()).await.unwrap().is_empty());
-    let mut waiting = task::spawn(watch.changed());
-    assert_pending!(waiting.poll());
+    let waiting = pending(watch.changed());
     until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
     let _two = join(&other, "2").await;
     let mut members = within("the change", waiting).await.unwrap();
@@ -211,8 +198,7 @@ async fn a_group_without_members_is_watched_too() {
 // Shows: group-watch
 #[tokio::test]
 async fn faults_lose_no_change() {
-    let server = Server::start().unwrap();
-    let (client, other, watcher) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let (server, [client, other, watcher]) = with_clients(Server::start().unwrap(), connect).await;
     let one = join(&client, "1").await;
     let left = join(&watcher, "w").await;
     let mut watch = left.watch();
@@ -222,8 +208,7 @@ async fn faults_lose_no_change() {
     for round in 0..3 {
         let id = session(&watcher);
         let fault = server.drop_reply(Match::op(Op::GetChildren).session(id), Loss::Close);
-        let mut waiting = task::spawn(watch.changed());
-        assert_pending!(waiting.poll());
+        let waiting = pending(watch.changed());
         within("the fault", fault.wait_hit()).await;
         until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
         match round {

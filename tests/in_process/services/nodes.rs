@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use test_support::in_process::{connect, connect_as, connect_for, connect_with, eager, session, until};
-use test_support::{SOON, within};
-use tokio_test::{assert_pending, task};
+use test_support::in_process::{
+    connect, connect_as, connect_for, connect_with, eager, hold_back, lose, session, until, with_clients,
+};
+use test_support::{SOON, pending, within};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     Acl, BuildError, Client, ErrorKind, GroupMember, LeaderLatch, LeadershipState, ParentNodes, Permissions,
@@ -44,8 +45,7 @@ fn others_node(server: &Server, data: &str, owner: i64) {
 // Shows: persistent-node
 #[tokio::test]
 async fn it_is_created_written_and_deleted() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     assert_eq!(node.state(), PersistentNodeState::Present);
     assert_eq!(server.node(PATH).unwrap().ephemeral_owner, session(&client));
@@ -63,16 +63,14 @@ async fn it_is_created_written_and_deleted() {
 // Shows: persistent-node
 #[tokio::test]
 async fn data_set_while_it_is_away_are_those_of_the_next() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     let before = session(&client);
     let gate = server.hold_request(Match::op(Op::Create).path(PATH));
     assert!(server.expire_session(before));
     within("the next create", gate.wait_hit()).await;
     assert_eq!(node.state(), PersistentNodeState::Absent);
-    let mut write = task::spawn(node.set_data("b"));
-    assert_pending!(write.poll());
+    let write = pending(node.set_data("b"));
     gate.release();
     within("the write", write).await.unwrap();
     assert_eq!(server.node(PATH).unwrap().data, b"b");
@@ -83,8 +81,7 @@ async fn data_set_while_it_is_away_are_those_of_the_next() {
 // Shows: persistent-node
 #[tokio::test]
 async fn made_on_a_closed_client_it_is_closed_at_once() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     within("the end", client.close()).await.unwrap();
     let node = PersistentNode::new(&client, PATH, "a").unwrap();
     assert_eq!(node.state(), PersistentNodeState::Closed);
@@ -152,8 +149,7 @@ async fn its_end_is_confirmed_by_a_server_or_an_error() {
 // Shows: persistent-node
 #[tokio::test]
 async fn two_of_one_client_take_turns() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let id = session(&client);
     let lost = server.drop_reply(Match::op(Op::Create).path(PATH).session(id), Loss::Close);
     let first = PersistentNode::new(&client, PATH, "first").unwrap();
@@ -176,8 +172,7 @@ async fn two_of_one_client_take_turns() {
 // Shows: persistent-node
 #[tokio::test]
 async fn a_lost_connection_costs_nothing() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     let id = session(&client);
     for data in ["b", "c", "d"] {
@@ -192,8 +187,7 @@ async fn a_lost_connection_costs_nothing() {
 // Shows: persistent-node
 #[tokio::test]
 async fn deleted_by_hand_it_is_there_again() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     let id = session(&client);
     for round in 0..3 {
@@ -221,8 +215,7 @@ async fn deleted_by_hand_it_is_there_again() {
 // Shows: persistent-node
 #[tokio::test]
 async fn a_node_of_another_session_is_left_alone_until_it_goes() {
-    let server = Server::start().unwrap();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     others_node(&server, "old", session(&other));
     let node = PersistentNode::new(&client, PATH, "new").unwrap();
     state(&node, PersistentNodeState::Conflict).await;
@@ -232,8 +225,7 @@ async fn a_node_of_another_session_is_left_alone_until_it_goes() {
         error.to_string().contains("another node, or another handle of this client, has the path"),
         "{error}"
     );
-    let mut write = task::spawn(node.set_data("newer"));
-    assert_pending!(write.poll());
+    let write = pending(node.set_data("newer"));
     // What it writes to its node makes no difference.
     server.set_data(PATH, "still old").unwrap();
     until(&server, "the next watch", |view| !view.watches_on(PATH).is_empty()).await;
@@ -247,8 +239,7 @@ async fn a_node_of_another_session_is_left_alone_until_it_goes() {
 // Shows: persistent-node
 #[tokio::test]
 async fn closed_in_a_conflict_it_deletes_no_other_node() {
-    let server = Server::start().unwrap();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     others_node(&server, "theirs", session(&other));
     let node = PersistentNode::new(&client, PATH, "ours").unwrap();
     state(&node, PersistentNodeState::Conflict).await;
@@ -269,8 +260,7 @@ async fn closed_in_a_conflict_it_deletes_no_other_node() {
 // Shows: persistent-node
 #[tokio::test]
 async fn a_node_that_is_not_ephemeral_is_a_conflict() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     server.create(PATH, "by hand").unwrap();
     let node = PersistentNode::new(&client, PATH, "ours").unwrap();
     state(&node, PersistentNodeState::Conflict).await;
@@ -283,8 +273,7 @@ async fn a_node_that_is_not_ephemeral_is_a_conflict() {
 // Shows: persistent-node
 #[tokio::test]
 async fn a_name_that_is_taken_between_two_sessions_is_a_conflict() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     let first = session(&client);
     let gate = server.hold_request(Match::op(Op::Create).path(PATH));
@@ -305,14 +294,10 @@ async fn a_name_that_is_taken_between_two_sessions_is_a_conflict() {
 #[tokio::test]
 async fn a_create_without_an_answer_is_found_out() {
     for applied in [true, false] {
-        let server = Server::start().unwrap();
-        let client = connect(&server).await;
+        let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
         server.create("/services/web", "").unwrap();
         let create = Match::op(Op::Create).path(PATH);
-        let fault = match applied {
-            true => server.drop_reply(create, Loss::Close),
-            false => server.drop_request(create, Loss::Close),
-        };
+        let fault = lose(&server, create, applied, Loss::Close);
         let node = present(&server, &client, "a").await;
         assert_eq!(fault.hits().len(), 1);
         assert_eq!(server.node(PATH).unwrap().version, 0, "nothing was written again");
@@ -326,14 +311,10 @@ async fn a_create_without_an_answer_is_found_out() {
 #[tokio::test]
 async fn a_write_without_an_answer_is_found_out() {
     for applied in [true, false] {
-        let server = Server::start().unwrap();
-        let client = connect(&server).await;
+        let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
         let node = present(&server, &client, "a").await;
         let write = Match::op(Op::SetData).path(PATH);
-        let fault = match applied {
-            true => server.drop_reply(write, Loss::Close),
-            false => server.drop_request(write, Loss::Close),
-        };
+        let fault = lose(&server, write, applied, Loss::Close);
         within("the write", node.set_data("b")).await.unwrap();
         assert_eq!(fault.hits().len(), 1);
         let found = server.node(PATH).unwrap();
@@ -345,17 +326,14 @@ async fn a_write_without_an_answer_is_found_out() {
 // Shows: persistent-node
 #[tokio::test]
 async fn what_was_wanted_last_is_not_overtaken_by_a_late_write() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     until(&server, "its watch", |view| view.watches() == 1).await;
     let write = server.drop_request(Match::op(Op::SetData).path(PATH), Loss::Close);
-    let mut late = task::spawn(node.set_data("b"));
-    assert_pending!(late.poll());
+    let _late = pending(node.set_data("b"));
     within("the write", write.wait_hit()).await;
     // Before the pause after the loss is over, as a rule: otherwise "b" is written once more, and "a" then.
-    let mut last = task::spawn(node.set_data("a"));
-    assert_pending!(last.poll());
+    let last = pending(node.set_data("a"));
     within("the last write", last).await.unwrap();
     let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
     let late = within("the late write", raw.set_data(PATH, b"b", Some(0))).await;
@@ -368,11 +346,10 @@ async fn what_was_wanted_last_is_not_overtaken_by_a_late_write() {
 #[tokio::test]
 async fn closed_while_it_is_created_it_leaves_nothing() {
     for (drop_it, reply) in [(false, true), (false, false), (true, true), (true, false)] {
-        let server = Server::start().unwrap();
-        let client = connect(&server).await;
+        let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
         server.create("/services/web", "").unwrap();
         let create = Match::op(Op::Create).path(PATH);
-        let gate = if reply { server.hold_reply(create) } else { server.hold_request(create) };
+        let gate = hold_back(&server, create, reply);
         let node = PersistentNode::new(&client, PATH, "a").unwrap();
         within("the create", gate.wait_hit()).await;
         assert_eq!(server.exists(PATH), reply);
@@ -381,8 +358,7 @@ async fn closed_while_it_is_created_it_leaves_nothing() {
             drop(node);
             gate.release();
         } else {
-            let mut closing = task::spawn(node.close());
-            assert_pending!(closing.poll());
+            let closing = pending(node.close());
             gate.release();
             within("the end", closing).await.unwrap();
         }
@@ -398,15 +374,11 @@ async fn closed_while_it_is_created_it_leaves_nothing() {
 #[tokio::test]
 async fn a_deletion_without_an_answer_is_repeated() {
     for applied in [true, false] {
-        let server = Server::start().unwrap();
-        let client = connect(&server).await;
+        let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
         let node = present(&server, &client, "a").await;
         // The first one deletes nothing: it finds out what came of a create.
         let delete = Match::op(Op::Delete).path(PATH).nth(1);
-        let fault = match applied {
-            true => server.drop_reply(delete, Loss::Close),
-            false => server.drop_request(delete, Loss::Close),
-        };
+        let fault = lose(&server, delete, applied, Loss::Close);
         within("the end", node.close()).await.unwrap();
         assert_eq!(fault.hits().len(), 1);
         assert!(!server.exists(PATH));
@@ -415,8 +387,7 @@ async fn a_deletion_without_an_answer_is_repeated() {
 
 #[tokio::test]
 async fn dropped_it_goes_and_with_the_client_too() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     drop(present(&server, &client, "a").await);
     until(&server, "the end of the node", |view| !view.exists(PATH)).await;
     // It keeps the client, as a guard does.
@@ -430,8 +401,7 @@ async fn dropped_it_goes_and_with_the_client_too() {
 
 #[tokio::test]
 async fn a_closed_client_ends_it() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     within("the end", client.close()).await.unwrap();
     state(&node, PersistentNodeState::Closed).await;
@@ -446,8 +416,7 @@ async fn a_closed_client_ends_it() {
 
 #[tokio::test]
 async fn a_protected_name_is_no_other_s() {
-    let server = Server::start().unwrap();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let builder =
         |client| PersistentNode::builder(client, PATH, "a").protected().parents(ParentNodes::Persistent);
     let (one, two) = (builder(&client).build().unwrap(), builder(&other).build().unwrap());
@@ -491,8 +460,7 @@ async fn a_refusal_is_said_and_asked_again() {
 // Shows: persistent-node
 #[tokio::test]
 async fn a_refusal_is_told_of_what_was_refused() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     until(&server, "its watch", |view| view.watches() == 1).await;
     let refused = server.fail(Match::op(Op::SetData).path(PATH), ServerError::NoAuth.code());

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use test_support::in_process::{calm, connect, connect_as, connect_with, eager, session, start, until};
+use test_support::in_process::{
+    calm, connect, connect_as, connect_with, eager, lose, session, start, until, with_clients,
+};
 use test_support::within;
 use tokio::sync::{mpsc, oneshot};
 use zookeeper_client as zk;
@@ -94,8 +96,7 @@ async fn a_job_that_outlasts_the_session_timeout_keeps_its_lock() {
 // Shows: once-record
 #[tokio::test]
 async fn a_run_that_fails_is_run_again_by_the_next() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let failed = today(&client).run(|_| async { Err::<u32, _>(std::io::Error::other("the disk is full")) });
     let failed = within("the failure", failed).await.unwrap_err();
     let OnceError::Failed { path, occasion, source, .. } = &failed else { panic!("{failed}") };
@@ -109,8 +110,7 @@ async fn a_run_that_fails_is_run_again_by_the_next() {
 // Shows: once-record
 #[tokio::test]
 async fn a_panic_goes_through_and_leaves_neither_lock_nor_record() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let panicking = tokio::spawn({
         let job = today(&client);
         async move { job.run(|_| async { if true { panic!("a bug") } else { Ok::<(), String>(()) } }).await }
@@ -126,8 +126,7 @@ async fn a_panic_goes_through_and_leaves_neither_lock_nor_record() {
 async fn dropped_at_any_point_it_leaves_no_lock() {
     // At each of its requests: the look, the create and the list of the lock, the read under it, the record.
     for op in [Op::GetData, Op::Create, Op::GetChildren, Op::Sync, Op::Multi] {
-        let server = start();
-        let client = connect(&server).await;
+        let (server, [client]) = with_clients(start(), connect).await;
         let gate = server.hold_request(Match::op(op).path_prefix(JOB));
         let running = tokio::spawn({
             let job = today(&client);
@@ -150,15 +149,11 @@ async fn dropped_at_any_point_it_leaves_no_lock() {
 #[tokio::test]
 async fn a_lost_reply_is_made_up_for() {
     for sent in [true, false] {
-        let server = start();
-        let client = connect(&server).await;
+        let (server, [client]) = with_clients(start(), connect).await;
         server.create("/balance", "100").unwrap();
         // The first is refused, since the directory of the records is missing.
         let written = Match::op(Op::Multi).path_prefix("/balance").nth(1);
-        let fault = match sent {
-            true => server.drop_reply(written, Loss::Close),
-            false => server.drop_request(written, Loss::Close),
-        };
+        let fault = lose(&server, written, sent, Loss::Close);
         for round in 0..2 {
             let run = today(&client).run(|run| async move {
                 let (balance, version) = run.get_data("/balance").await?.ok_or("there is no balance")?;
@@ -215,8 +210,7 @@ async fn a_session_that_ends_with_the_reply_leaves_no_doubt() {
 // Shows: once-record
 #[tokio::test]
 async fn a_write_that_is_refused_keeps_the_job_from_being_recorded() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     server.create("/balance", "100").unwrap();
     let run = today(&client).run(|run| async move {
         run.record_with(|writes| writes.check("/balance", 7));
@@ -234,8 +228,7 @@ async fn a_write_that_is_refused_keeps_the_job_from_being_recorded() {
 // Shows: once-record
 #[tokio::test]
 async fn without_its_lock_a_run_is_not_recorded() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let server = Arc::new(server);
     let run = today(&client).run({
         let server = Arc::clone(&server);
@@ -257,8 +250,7 @@ async fn without_its_lock_a_run_is_not_recorded() {
 // Shows: once-record
 #[tokio::test]
 async fn old_records_are_pruned_and_the_last_are_kept() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let runs = Arc::default();
     // Not in the order of their names.
     for day in ["d", "a", "c", "b", "f", "e"] {
@@ -277,8 +269,7 @@ async fn old_records_are_pruned_and_the_last_are_kept() {
 // Shows: once-record
 #[tokio::test]
 async fn a_record_that_cannot_be_deleted_keeps_no_other_from_it() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let runs = Arc::default();
     for day in ["a", "b", "c", "d"] {
         assert!(matches!(count(job(&client, day).keep(9), &runs).await.unwrap(), OnceOutcome::Ran(_)));
@@ -301,8 +292,7 @@ async fn a_record_that_cannot_be_deleted_keeps_no_other_from_it() {
 // Shows: once-record
 #[tokio::test]
 async fn records_are_pruned_with_the_lock_only() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let runs = Arc::default();
     assert!(matches!(count(job(&client, "a").keep(1), &runs).await.unwrap(), OnceOutcome::Ran(1)));
     lock_is_free(&server).await;
@@ -321,8 +311,7 @@ async fn records_are_pruned_with_the_lock_only() {
 // Shows: once-record
 #[tokio::test]
 async fn a_record_is_read_without_the_lock() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     count(today(&client), &Arc::default()).await.unwrap();
     let before = server.counters().total_requests_of(session(&other));
     already(count(today(&other), &Arc::default()).await.unwrap());
@@ -333,8 +322,7 @@ async fn a_record_is_read_without_the_lock() {
 // Shows: once-record
 #[tokio::test]
 async fn those_that_wait_find_the_record() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let (began, mut begun) = mpsc::channel(1);
     let (end, ended) = oneshot::channel::<()>();
     let first = today(&client).run(|_| async move {
@@ -359,8 +347,7 @@ async fn those_that_wait_find_the_record() {
 
 #[tokio::test]
 async fn what_cannot_be_is_refused_before_it_is_sent() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let before = server.counters().total_requests();
     for (job, path) in [
         (OnceJob::new(&client, "no/slash", TODAY), "no/slash"),
@@ -379,8 +366,7 @@ async fn what_cannot_be_is_refused_before_it_is_sent() {
 /// An occasion from outside.
 #[tokio::test]
 async fn an_occasion_is_any_text() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let runs = Arc::default();
     for (number, occasion) in ["2026/11/22", "2026", "..", ""].into_iter().enumerate() {
         for round in 0..2 {

@@ -1,8 +1,9 @@
 //! Reading what a lock protects: docs/protocol.md#read-under-lock.
 
-use test_support::in_process::{connect, connect_as, connect_with, eager, hold, session, start, until};
-use test_support::within;
-use tokio_test::{assert_pending, task};
+use test_support::in_process::{
+    connect, connect_as, connect_with, eager, hold, session, start, until, with_clients,
+};
+use test_support::{pending, within};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     Client, ErrorKind, InterProcessMultiLock, InterProcessSemaphore, LostReason, RetryPolicy,
@@ -16,8 +17,7 @@ const RATES: &str = "/rates";
 // Shows: read-under-lock
 #[tokio::test]
 async fn what_is_read_has_the_version_for_the_write() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     server.create(RATES, "1").unwrap();
     server.set_data(RATES, "2").unwrap();
     let guard = hold(&client).await;
@@ -37,15 +37,13 @@ async fn what_is_read_has_the_version_for_the_write() {
 // Shows: read-under-lock
 #[tokio::test]
 async fn a_read_costs_a_sync_and_a_read_in_one_flight() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     server.create(RATES, "1").unwrap();
     let guard = hold(&client).await;
     let id = session(&client);
     // Neither waits for the other's answer.
     let gate = server.hold_reply(Match::op(Op::Sync).session(id));
-    let mut read = task::spawn(guard.get_data(RATES));
-    assert_pending!(read.poll());
+    let read = pending(guard.get_data(RATES));
     within("the sync", gate.wait_hit()).await;
     until(&server, "the read", move |view| view.counters().requests_of(id, Op::GetData) == 1).await;
     gate.release();
@@ -79,8 +77,7 @@ async fn every_guard_with_transactions_reads() {
 // Shows: read-under-lock
 #[tokio::test]
 async fn a_lost_answer_is_asked_for_again() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     server.create(RATES, "1").unwrap();
     let guard = hold(&client).await;
     let lost = server.drop_reply(Match::op(Op::GetData).path(RATES), Loss::Close);
@@ -103,8 +100,7 @@ async fn no_answer_is_said_within_the_policy() {
 
 #[tokio::test]
 async fn a_refusal_is_said_at_once() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let maker = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
     let acl = [zk::Acl::new(zk::Permission::WRITE, zk::AuthId::anyone())];
     let unreadable = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acl));
@@ -121,12 +117,10 @@ async fn a_refusal_is_said_at_once() {
 // Shows: read-under-lock
 #[tokio::test]
 async fn a_loss_ends_a_read_that_is_under_way() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let guard = hold(&client).await;
     let gate = server.hold_reply(Match::op(Op::Sync).session(session(&client)));
-    let mut read = task::spawn(guard.get_data(RATES));
-    assert_pending!(read.poll());
+    let read = pending(guard.get_data(RATES));
     within("the sync", gate.wait_hit()).await;
     assert!(server.expire_session(session(&client)));
     let lost = within("the answer", read).await.unwrap_err();

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use test_support::in_process::{connect, connect_for, hold, mutex, session, start, until};
+use test_support::in_process::{connect, connect_for, hold, mutex, session, start, until, with_clients};
 use test_support::{SOON, block_on, within};
 use tokio::sync::oneshot;
 use zookeeper_recipes::{
@@ -111,8 +111,7 @@ async fn last<S: Copy + Send + Sync>(mut states: StateWatch<S>) -> Option<S> {
 /// As after a close, whose states the examples show.
 #[tokio::test]
 async fn each_ends_when_what_it_watches_is_dropped_and_keeps_nothing() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let latch = LeaderLatch::new(&client, "/scheduler/leader").unwrap();
     within("the leadership", latch.leadership()).await.unwrap();
     let states = latch.watch_state();

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use test_support::in_process::{DIRECTORY, calm, connect, fair, logged, mutex, session, start, until};
-use test_support::{SOON, poll_until, within};
-use tokio_test::{assert_pending, task};
+use test_support::in_process::{
+    DIRECTORY, calm, connect, fair, logged, mutex, session, start, until, with_clients,
+};
+use test_support::{SOON, pending, poll_until, within};
 use zookeeper_recipes::{
     Client, ErrorKind, InterProcessMultiLock, InterProcessMutex, LeaderLatch, LeadershipState, ReleaseError,
 };
@@ -14,12 +15,10 @@ use zookeeper_test_server::{LogKind, Loss, Match, Op};
 // Shows: drain
 #[tokio::test]
 async fn a_release_whose_reply_is_lost_is_still_confirmed() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let lost = server.drop_reply(Match::op(Op::Delete).path_prefix(DIRECTORY), Loss::Reset);
-    let mut drain = task::spawn(client.drain(SOON));
-    assert_pending!(drain.poll());
+    let drain = pending(client.drain(SOON));
     let release = tokio::spawn(guard.release());
     within("the drain", drain).await.unwrap();
     lost.remove();
@@ -30,8 +29,7 @@ async fn a_release_whose_reply_is_lost_is_still_confirmed() {
 /// The time that the caller gives covers the wait for releases too.
 #[tokio::test]
 async fn a_release_that_is_not_answered_in_time_ends_with_the_session() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let held = server.hold_request(Match::op(Op::Delete).path_prefix(DIRECTORY).always());
     let release = tokio::spawn(guard.release());
@@ -50,8 +48,7 @@ async fn a_release_that_is_not_answered_in_time_ends_with_the_session() {
 // Shows: drain
 #[tokio::test]
 async fn a_leader_that_is_drained_leads_no_more() {
-    let server = start();
-    let (ours, theirs) = (connect(&server).await, connect(&server).await);
+    let (server, [ours, theirs]) = with_clients(start(), connect).await;
     let latch = LeaderLatch::new(&ours, "/leader").unwrap();
     let leads = |state: &LeadershipState| matches!(state, LeadershipState::Leader(_));
     within("the leadership", latch.watch_state().wait_for(leads)).await.unwrap();
@@ -67,11 +64,9 @@ async fn a_leader_that_is_drained_leads_no_more() {
 // Shows: drain
 #[tokio::test]
 async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
-    let server = start();
-    let client = calm(&server).await;
+    let (_server, [client]) = with_clients(start(), calm).await;
     let both = InterProcessMultiLock::from_paths(&client, ["/multi/a", "/multi/b"]).unwrap();
-    let mut tried = task::spawn(both.try_lock());
-    assert_pending!(tried.poll());
+    let tried = pending(both.try_lock());
     let mut place = within("the place", fair(&client).enqueue()).await.unwrap();
     // Granted, and kept in the place.
     assert_eq!(within("the position", place.position()).await.unwrap(), 0);
@@ -79,8 +74,7 @@ async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
     let is_held = || members.iter().all(InterProcessMutex::is_acquired_in_this_process);
     let granted = || (tried.is_woken() && is_held()).then_some(());
     poll_until("the grants", SOON, granted).unwrap();
-    let mut drain = task::spawn(client.drain(SOON));
-    assert_pending!(drain.poll());
+    let drain = pending(client.drain(SOON));
     let refused = within("the end of the try", tried).await.unwrap_err();
     assert_eq!(refused.kind(), Some(ErrorKind::Closed), "{refused:?}");
     let refused = within("the end of the place", place.lock()).await.unwrap_err();
@@ -92,16 +86,13 @@ async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
 // Shows: drain
 #[tokio::test]
 async fn a_grant_that_is_dropped_during_a_drain_ends_it() {
-    let server = start();
-    let client = calm(&server).await;
+    let (_server, [client]) = with_clients(start(), calm).await;
     let lock = mutex(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
-    let mut next = task::spawn(lock.lock());
-    assert_pending!(next.poll());
+    let next = pending(lock.lock());
     guard.release().await.unwrap();
     assert!(next.is_woken() && lock.is_acquired_in_this_process());
-    let mut drain = task::spawn(client.drain(SOON));
-    assert_pending!(drain.poll());
+    let drain = pending(client.drain(SOON));
     drop(next);
     within("the drain", drain).await.unwrap();
 }
@@ -109,8 +100,7 @@ async fn a_grant_that_is_dropped_during_a_drain_ends_it() {
 /// Without a guard it is a close.
 #[tokio::test]
 async fn an_idle_client_is_drained_without_a_write() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
     let before = logged(&server, id, Op::Delete, LogKind::Applied).len();
@@ -126,8 +116,7 @@ async fn a_client_that_never_connected_is_drained() {
     server.stop();
     let client = Client::connect_lazy(&server.connect_string()).unwrap();
     let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
-    let mut waiter = task::spawn(mutex.lock());
-    assert_pending!(waiter.poll());
+    let waiter = pending(mutex.lock());
     within("the drain", client.drain(SOON)).await.unwrap();
     assert!(within("its end", waiter).await.is_err());
 }

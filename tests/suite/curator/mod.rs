@@ -1,4 +1,4 @@
-//! Curator's own tests of its locks (its master after 5.9.0), each under its name, and what they leave out.
+//! Curator's own tests of its locks (its master after 5.9.0), under their names, and what they leave out.
 //!
 //! They check what Curator's check, in their own words, and a little more where Curator's look away: what a
 //! second thread finds is looked at, a failure on it fails the test, and after each test, while its clients
@@ -7,14 +7,14 @@
 //!
 //! | Curator's class | tests | here |
 //! |---|---|---|
-//! | `TestInterProcessMutexBase` | all nine | [`base`], for the mutex, the fair lock and the write lock; [`multi_lock`], for the multi-lock |
+//! | `TestInterProcessMutexBase` | all nine | [`base`], for the mutex, the fair lock, the write lock and the multi-lock |
 //! | `TestInterProcessMultiMutex` | both | [`multi_lock`] |
 //! | `TestInterProcessMutex` | `testRevoking` | [`revoking`], for every lock |
 //! | `TestInterProcessReadWriteLock` | all eight | [`read_write_lock`] |
 //! | `TestLockACLs` | both | [`lock_acls`] |
 //! | `TestLockInternals` | both | [`lock_internals`] |
 //! | `TestInterProcessSemaphore` | `testAcquireAfterLostServer` | [`semaphore`] |
-//! | `TestInterProcessSemaphore` | `testThreads`, `testMaxPerSession`, `testReleaseInChunks` | `semaphore::so_many_at_a_time`, `semaphore_faults::release_beside_acquire` |
+//! | `TestInterProcessSemaphore` | `testThreads`, `testMaxPerSession`, `testReleaseInChunks` | `semaphore::so_many_at_a_time` |
 //! | `TestInterProcessSemaphore` | `testSimple`, `testSimple2` | `semaphore::a_wait_ends_in_time_and_leaves_nothing` |
 //! | `TestInterProcessSemaphore` | `testRelease1AtATime` | `semaphore::first_come_first_served` |
 //! | `TestInterProcessSemaphore` | `testThreadedLeaseIncrease` | `semaphore::the_limit_is_set_while_it_is_used` |
@@ -66,26 +66,32 @@ mod semaphore_faults;
 mod stage;
 mod untested;
 
+use self::stage::Kind;
 use crate::harness::Registry;
 
 pub(crate) fn add(registry: &mut Registry) {
-    registry.add("curator::inter_process_mutex", &base::mutex());
-    registry.add("curator::inter_process_mutex", &revoking::mutex());
-    registry.add("curator::inter_process_fair_lock", &base::fair_lock());
-    registry.add("curator::inter_process_fair_lock", &revoking::fair_lock());
-    registry.add("curator::inter_process_write_lock", &base::write_lock());
-    registry.add("curator::inter_process_write_lock", &revoking::write_lock());
-    registry.add("curator::inter_process_read_lock", &revoking::read_lock());
+    let locks = [
+        (Kind::Mutex, "mutex"),
+        (Kind::Fair, "fair_lock"),
+        (Kind::Read, "read_lock"),
+        (Kind::Write, "write_lock"),
+        (Kind::Multi, "multi_lock"),
+    ];
+    for (kind, name) in locks {
+        if kind != Kind::Read {
+            registry.add(&format!("curator::inter_process_{name}"), &base::all(kind));
+        }
+        if kind != Kind::Multi {
+            registry.add(&format!("curator::inter_process_{name}"), &revoking::all(kind));
+            registry.add(&format!("curator::untested::inter_process_{name}"), &untested::all(kind));
+        }
+    }
+    registry.add("curator::inter_process_multi_lock", &multi_lock::all());
     registry.add("curator::inter_process_read_write_lock", &read_write_lock::all());
     registry.add("curator::inter_process_semaphore", &semaphore::all());
     registry.add("curator::untested::inter_process_semaphore", &semaphore_faults::all());
-    registry.add("curator::inter_process_multi_lock", &multi_lock::all());
     registry.add("curator::lock_internals", &lock_internals::all());
     registry.add("curator::lock_acls", &lock_acls::all());
     registry.add("curator::framework", &framework::all());
     registry.add("curator::distributed_atomic_long", &atomic::all());
-    registry.add("curator::untested::inter_process_mutex", &untested::mutex());
-    registry.add("curator::untested::inter_process_fair_lock", &untested::fair_lock());
-    registry.add("curator::untested::inter_process_read_lock", &untested::read_lock());
-    registry.add("curator::untested::inter_process_write_lock", &untested::write_lock());
 }

@@ -1,19 +1,18 @@
 //! TestInterProcessReadWriteLock, and what it leaves out.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use test_support::{SOON, within};
+use test_support::{SOON, all_done, within};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    AcquireError, Client, ConversionError, FenceGate, InterProcessReadLock, InterProcessReadWriteLock,
+    AcquireError, Client, ConversionError, InterProcessLock, InterProcessReadLock, InterProcessReadWriteLock,
     InterProcessWriteLock, NodePath, ReadGuard, ReadToken, ReleaseError, TryLockError, WriteGuard,
 };
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::Behaviour;
+use crate::harness::{Behaviour, Library};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     // The kind plays no part: each takes both.
@@ -79,9 +78,7 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
     for reader in readers {
         reader.release().await.unwrap();
     }
-    while let Some(done) = within("every writer", writers.join_next()).await {
-        done.unwrap();
-    }
+    all_done("every writer", writers).await;
 }
 
 /// Who holds a read lock and waits for the write lock waits for itself. Converting the guard says at once
@@ -214,84 +211,57 @@ async fn test_contending_downgrading(stage: &Stage<'_>) {
     }
 }
 
-/// Where writers are alone, and readers are not.
-#[derive(Debug, Default)]
-struct Room {
-    readers: AtomicUsize,
-    writers: AtomicUsize,
-    most_readers: AtomicUsize,
-    /// Refuses none of those that are inside.
-    gate: FenceGate,
-}
-
-impl Room {
-    fn read(&self, guard: &ReadGuard) {
-        self.gate.admit(guard.fencing_token()).unwrap();
-        let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most_readers.fetch_max(readers, Ordering::SeqCst);
-        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "beside a writer");
-    }
-
-    fn write(&self, guard: &WriteGuard) {
-        self.gate.admit(guard.fencing_token()).unwrap();
-        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "beside another writer");
-        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "beside a reader");
-    }
-}
-
 /// Being inside takes a question to the servers, in which others may come in that must not; the holder must
 /// be among those that the answer names.
-fn stay(node: &NodePath, participants: &[NodePath]) {
+async fn stays(lock: &impl InterProcessLock, node: &NodePath) {
+    let participants = lock.participants().await.unwrap();
     assert!(participants.contains(node), "{node} is not among {participants:?}");
+}
+
+async fn reads(library: &Library, read: &InterProcessReadLock) -> ReadGuard {
+    let guard = read.lock().await.unwrap();
+    library.read_while(&guard, stays(read, &guard.node())).await;
+    assert!(guard.is_held());
+    guard
+}
+
+async fn writes(library: &Library, write: &InterProcessWriteLock) -> WriteGuard {
+    let guard = write.lock().await.unwrap();
+    library.write_while(&guard, stays(write, &guard.node())).await;
+    assert!(guard.is_held());
+    guard
 }
 
 /// Eight clients, a hundred rounds each, one in ten of which writes.
 async fn test_basic(stage: &Stage<'_>) {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 100;
-    let room = Arc::new(Room::default());
+    let library = Arc::new(Library::default());
     // Whether readers meet must not be a matter of luck.
     let meeting = Arc::new(Barrier::new(CLIENTS));
     let mut tasks = JoinSet::new();
     for _ in 0..CLIENTS {
         let client = stage.client().await;
         let (read, write) = pair(stage, &client);
-        let (room, meeting) = (Arc::clone(&room), Arc::clone(&meeting));
-        let writes: Vec<bool> = (0..ROUNDS).map(|_| stage.env.random().below(10) == 0).collect();
+        let (library, meeting) = (Arc::clone(&library), Arc::clone(&meeting));
+        let rounds: Vec<bool> = (0..ROUNDS).map(|_| stage.env.random().below(10) == 0).collect();
         tasks.spawn(async move {
             let guard = read.lock().await.unwrap();
-            room.read(&guard);
-            meeting.wait().await;
-            room.readers.fetch_sub(1, Ordering::SeqCst);
+            library.read_while(&guard, meeting.wait()).await;
             drop(guard);
-            let mut written = 0;
-            for writes in writes {
-                if writes {
-                    let guard = write.lock().await.unwrap();
-                    room.write(&guard);
-                    stay(&guard.node(), &write.participants().await.unwrap());
-                    assert!(guard.is_held());
-                    room.writers.fetch_sub(1, Ordering::SeqCst);
-                    written += 1;
-                    drop(guard);
+            for is_write in &rounds {
+                if *is_write {
+                    drop(writes(&library, &write).await);
                 } else {
-                    let guard = read.lock().await.unwrap();
-                    room.read(&guard);
-                    stay(&guard.node(), &read.participants().await.unwrap());
-                    assert!(guard.is_held());
-                    room.readers.fetch_sub(1, Ordering::SeqCst);
-                    drop(guard);
+                    drop(reads(&library, &read).await);
                 }
             }
-            written
+            rounds.iter().filter(|is_write| **is_write).count()
         });
     }
-    let mut written = 0;
-    while let Some(done) = within("every client", tasks.join_next()).await {
-        written += done.unwrap();
-    }
+    let written: usize = all_done("every client", tasks).await.into_iter().sum();
     assert!(written > 0 && written < CLIENTS * ROUNDS);
-    assert_eq!(room.most_readers.load(Ordering::SeqCst), CLIENTS);
+    assert_eq!(library.most_readers(), CLIENTS);
 }
 
 /// The data of the nodes of both kinds, taken when the lock was made.
@@ -341,42 +311,30 @@ async fn test_lock_path(stage: &Stage<'_>) {
 /// Many handles of one client: the same rules as between clients.
 async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
     let client = stage.client().await;
-    let room = Arc::new(Room::default());
+    let library = Arc::new(Library::default());
     let meeting = Arc::new(Barrier::new(4));
     let mut tasks = JoinSet::new();
     for task in 0..4 {
         let (read, write) = pair(stage, &client);
-        let (room, meeting) = (Arc::clone(&room), Arc::clone(&meeting));
+        let (library, meeting) = (Arc::clone(&library), Arc::clone(&meeting));
         tasks.spawn(async move {
             for round in 0..15 {
                 if round % 5 == 0 {
                     // All of them at once: they can only meet if they read together.
                     meeting.wait().await;
                     let guard = read.lock().await.unwrap();
-                    room.read(&guard);
-                    meeting.wait().await;
-                    room.readers.fetch_sub(1, Ordering::SeqCst);
+                    library.read_while(&guard, meeting.wait()).await;
                     guard.release().await.unwrap();
                 } else if (round + task) % 2 == 0 {
-                    let guard = write.lock().await.unwrap();
-                    room.write(&guard);
-                    stay(&guard.node(), &write.participants().await.unwrap());
-                    room.writers.fetch_sub(1, Ordering::SeqCst);
-                    drop(guard);
+                    drop(writes(&library, &write).await);
                 } else {
-                    let guard = read.lock().await.unwrap();
-                    room.read(&guard);
-                    stay(&guard.node(), &read.participants().await.unwrap());
-                    room.readers.fetch_sub(1, Ordering::SeqCst);
-                    guard.release().await.unwrap();
+                    reads(&library, &read).await.release().await.unwrap();
                 }
             }
         });
     }
-    while let Some(done) = within("every task", tasks.join_next()).await {
-        done.unwrap();
-    }
-    assert_eq!(room.most_readers.load(Ordering::SeqCst), 4);
+    all_done("every task", tasks).await;
+    assert_eq!(library.most_readers(), 4);
 }
 
 /// An upgrade that cannot be done leaves neither a writer's node nor a watch, and those who come later are
@@ -400,65 +358,42 @@ async fn an_upgrade_that_failed_leaves_the_reader_and_nothing_else(stage: &Stage
 /// Four clients that write, read on, and write again if they can, beside two that only read and two that only
 /// write.
 async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
-    let room = Arc::new(Room::default());
+    let library = Arc::new(Library::default());
     let mut tasks = JoinSet::new();
     for task in 0..8 {
         let client = stage.client().await;
         let (read, write) = pair(stage, &client);
-        let room = Arc::clone(&room);
+        let library = Arc::clone(&library);
         tasks.spawn(async move {
             for _ in 0..10 {
                 match task {
                     0..4 => {
-                        let writer = write.lock().await.unwrap();
-                        room.write(&writer);
+                        let writer = writes(&library, &write).await;
                         let token = writer.fencing_token();
-                        stay(&writer.node(), &write.participants().await.unwrap());
-                        room.writers.fetch_sub(1, Ordering::SeqCst);
                         // From here on others may read, and none may write.
                         let reader = writer.downgrade().await.unwrap();
-                        room.read(&reader);
                         assert_eq!(
                             reader.fencing_token(),
                             ReadToken::from_parts(token.zxid(), token.counter())
                         );
-                        stay(&reader.node(), &read.participants().await.unwrap());
-                        room.readers.fetch_sub(1, Ordering::SeqCst);
+                        library.read_while(&reader, stays(&read, &reader.node())).await;
                         match reader.try_upgrade().await {
-                            Ok(writer) => {
-                                room.write(&writer);
-                                stay(&writer.node(), &write.participants().await.unwrap());
-                                room.writers.fetch_sub(1, Ordering::SeqCst);
-                            }
+                            Ok(writer) => library.write_while(&writer, stays(&write, &writer.node())).await,
                             Err(failed) => {
                                 let contended = matches!(failed, ConversionError::Contended { .. });
                                 assert!(contended, "{failed:?}");
                                 let reader = failed.into_guard();
-                                room.read(&reader);
-                                stay(&reader.node(), &read.participants().await.unwrap());
-                                room.readers.fetch_sub(1, Ordering::SeqCst);
+                                library.read_while(&reader, stays(&read, &reader.node())).await;
                             }
                         }
                     }
-                    4 | 5 => {
-                        let reader = read.lock().await.unwrap();
-                        room.read(&reader);
-                        stay(&reader.node(), &read.participants().await.unwrap());
-                        room.readers.fetch_sub(1, Ordering::SeqCst);
-                    }
-                    _ => {
-                        let writer = write.lock().await.unwrap();
-                        room.write(&writer);
-                        stay(&writer.node(), &write.participants().await.unwrap());
-                        room.writers.fetch_sub(1, Ordering::SeqCst);
-                    }
+                    4 | 5 => drop(reads(&library, &read).await),
+                    _ => drop(writes(&library, &write).await),
                 }
             }
         });
     }
-    while let Some(done) = within("every client", tasks.join_next()).await {
-        done.unwrap();
-    }
+    all_done("every client", tasks).await;
 }
 
 /// Who listens for a request, or for the loss, goes on doing so when the node is exchanged for another.

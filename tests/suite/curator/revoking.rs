@@ -7,32 +7,14 @@ use zookeeper_recipes::{AnyGuard, NodePath};
 use super::stage::{Kind, Stage, ported};
 use crate::harness::Behaviour;
 
-macro_rules! revoking {
-    ($kind:expr) => {
-        ported![$kind;
-            test_revoking = "TestInterProcessMutex.testRevoking".on_an_ensemble_too(),
-            a_request_before_the_holder_listens_is_heard,
-            a_request_to_a_waiter_is_heard_when_it_holds,
-            a_listener_that_goes_takes_its_watch_along,
-            what_curator_writes_is_a_request,
-        ]
-    };
-}
-
-pub(crate) fn mutex() -> Vec<Behaviour> {
-    revoking!(Kind::Mutex)
-}
-
-pub(crate) fn fair_lock() -> Vec<Behaviour> {
-    revoking!(Kind::Fair)
-}
-
-pub(crate) fn read_lock() -> Vec<Behaviour> {
-    revoking!(Kind::Read)
-}
-
-pub(crate) fn write_lock() -> Vec<Behaviour> {
-    revoking!(Kind::Write)
+pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
+    ported![kind;
+        test_revoking = "TestInterProcessMutex.testRevoking".on_an_ensemble_too(),
+        a_request_before_the_holder_listens_is_heard,
+        a_request_to_a_waiter_is_heard_when_it_holds,
+        a_listener_that_goes_takes_its_watch_along,
+        what_curator_writes_is_a_request,
+    ]
 }
 
 /// A holder that listens and obeys, and a waiter.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use test_support::{SOON, within};
+use test_support::{SOON, all_done, within};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use zookeeper_recipes::{AcquireError, ConnectionState, InterProcessSemaphore, LostReason, SemaphorePermit};
@@ -26,12 +26,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
 
 fn spawn(semaphore: &InterProcessSemaphore, n: u32) -> JoinHandle<Result<SemaphorePermit, AcquireError>> {
     tokio::spawn(semaphore.acquire_many(n, SOON))
-}
-
-async fn all_done(tasks: &mut JoinSet<()>) {
-    while let Some(done) = within("all of them", tasks.join_next()).await {
-        done.unwrap();
-    }
 }
 
 /// The server goes when the first has its permit and does not know it yet; it and nine others go on when the
@@ -59,7 +53,7 @@ async fn test_acquire_after_lost_server(stage: &Stage<'_>) {
     stage.env.stop_servers().await;
     taken.release();
     stage.env.restart_servers().await;
-    all_done(&mut acquirers).await;
+    all_done("all of them", acquirers).await;
 }
 
 /// One is inside; the server goes, for longer than the session; none is inside; then one is again.
@@ -122,5 +116,5 @@ async fn test_cluster(stage: &Stage<'_>) {
     stage.env.restart_members(gone).await;
     drop(within("others to come in", visits.wait_for(|visits| *visits > before + 20)).await.unwrap());
     go_on.store(false, Ordering::SeqCst);
-    all_done(&mut clients).await;
+    all_done("all of them", clients).await;
 }

@@ -15,7 +15,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Semaphore;
         deadlock_by_quantity.on_an_ensemble_too(),
         permits_of_a_lost_session_without_retries = "CURATOR-595".on_an_ensemble_too(),
-        release_beside_acquire = "CURATOR-376".whatever_breaks().on_an_ensemble_too(),
         directories_that_go_meanwhile = "CURATOR-180".on_an_ensemble_too(),
         participants_without_a_directory,
     ]
@@ -74,33 +73,6 @@ async fn permits_of_a_lost_session_without_retries(stage: &Stage<'_>) {
     drop(ours);
     // It may give up its session as well.
     drop(client.close().await);
-}
-
-/// Many tasks share one handle, and each returns what it has acquired itself: in Curator a release could
-/// forget the lease of the next acquire.
-async fn release_beside_acquire(stage: &Stage<'_>) {
-    let semaphore = stage.semaphore(&stage.client().await, 1);
-    let room = Arc::new(Room::of(1));
-    let mut tasks = JoinSet::new();
-    for task in 0..4 {
-        let (semaphore, room) = (semaphore.clone(), Arc::clone(&room));
-        tasks.spawn(async move {
-            for _ in 0..8 {
-                let permit = semaphore.acquire(SOON).await.unwrap();
-                room.visit_while(&permit, tokio::task::yield_now()).await;
-                // Some wait for it, some do not.
-                if task % 2 == 0 {
-                    permit.release().await.unwrap();
-                } else {
-                    drop(permit);
-                }
-            }
-        });
-    }
-    while let Some(done) = within("all of them", tasks.join_next()).await {
-        done.unwrap();
-    }
-    assert_eq!(room.visits(), 32);
 }
 
 /// Both directories and the one above them go whenever they are empty, as containers do, between any two

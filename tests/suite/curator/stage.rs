@@ -2,11 +2,13 @@
 //! left.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use test_support::SOON;
 use zookeeper_recipes::{
-    Client, ClientBuilder, InterProcessFairLock, InterProcessLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphore,
+    AcquireError, AnyGuard, Client, ClientBuilder, InterProcessFairLock, InterProcessLock,
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, Lost,
+    MultiLockGuard, NodePath, ReleaseError, TryLockError,
 };
 
 use crate::harness::{Env, Link};
@@ -18,6 +20,8 @@ pub(crate) enum Kind {
     Fair,
     Read,
     Write,
+    /// Two locks as one, which a test uses by [`Stage::any_lock`].
+    Multi,
     /// Its permits are no guards: such a test uses [`Stage::semaphore`].
     Semaphore,
 }
@@ -30,13 +34,109 @@ impl Kind {
             Self::Fair => Arc::new(InterProcessFairLock::new(client, path).unwrap()),
             Self::Read => Arc::new(pair().read_lock()),
             Self::Write => Arc::new(pair().write_lock()),
-            Self::Semaphore => panic!("a semaphore is no lock"),
+            Self::Multi | Self::Semaphore => panic!("{self:?} is not one lock"),
         }
     }
 }
 
 /// Any lock.
 pub(crate) type Lock = Arc<dyn InterProcessLock>;
+
+/// Any lock, or two as one.
+#[derive(Clone, Debug)]
+pub(crate) enum AnyLock {
+    One(Lock),
+    Two(InterProcessMultiLock),
+}
+
+impl AnyLock {
+    pub(crate) async fn lock(&self) -> Result<Hold, AcquireError> {
+        Ok(match self {
+            Self::One(lock) => Hold::One(lock.lock().await?),
+            Self::Two(locks) => Hold::Two(locks.lock().await?),
+        })
+    }
+
+    pub(crate) async fn acquire(&self, timeout: Duration) -> Result<Hold, AcquireError> {
+        Ok(match self {
+            Self::One(lock) => Hold::One(lock.acquire(timeout).await?),
+            Self::Two(locks) => Hold::Two(locks.acquire(timeout).await?),
+        })
+    }
+
+    pub(crate) async fn try_lock(&self) -> Result<Hold, TryLockError> {
+        Ok(match self {
+            Self::One(lock) => Hold::One(lock.try_lock().await?),
+            Self::Two(locks) => Hold::Two(locks.try_lock().await?),
+        })
+    }
+
+    pub(crate) fn is_acquired_in_this_process(&self) -> bool {
+        match self {
+            Self::One(lock) => lock.is_acquired_in_this_process(),
+            Self::Two(locks) => locks.is_acquired_in_this_process(),
+        }
+    }
+}
+
+/// The guard of [`AnyLock`].
+#[derive(Debug)]
+pub(crate) enum Hold {
+    One(AnyGuard),
+    Two(MultiLockGuard),
+}
+
+impl Hold {
+    pub(crate) fn nodes(&self) -> Vec<NodePath> {
+        match self {
+            Self::One(guard) => vec![guard.node()],
+            Self::Two(guard) => guard.nodes(),
+        }
+    }
+
+    /// The numbers of its tokens.
+    pub(crate) fn zxids(&self) -> Vec<i64> {
+        match self {
+            Self::One(guard) => vec![guard.fencing_token().zxid()],
+            Self::Two(guard) => guard.fencing_tokens().iter().map(|token| token.zxid()).collect(),
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        match self {
+            Self::One(guard) => guard.is_held(),
+            Self::Two(guard) => guard.is_held(),
+        }
+    }
+
+    pub(crate) fn hold_count(&self) -> usize {
+        match self {
+            Self::One(guard) => guard.hold_count(),
+            Self::Two(guard) => guard.hold_count(),
+        }
+    }
+
+    pub(crate) fn reenter(&self) -> Self {
+        match self {
+            Self::One(guard) => Self::One(guard.reenter().unwrap()),
+            Self::Two(guard) => Self::Two(guard.reenter().unwrap()),
+        }
+    }
+
+    pub(crate) async fn lost(&self) -> Lost {
+        match self {
+            Self::One(guard) => guard.lost().await,
+            Self::Two(guard) => guard.lost().await,
+        }
+    }
+
+    pub(crate) async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Self::One(guard) => guard.release().await,
+            Self::Two(guard) => guard.release().await,
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Stage<'a> {
@@ -81,6 +181,29 @@ impl<'a> Stage<'a> {
         self.kind.lock(client, path)
     }
 
+    /// The paths of the stage's lock: two of a multi-lock.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let path = self.env.lock_path();
+        if self.kind == Kind::Multi { vec![path, self.env.path("second")] } else { vec![path] }
+    }
+
+    /// The client's lock at these paths.
+    pub(crate) fn any_lock_at(&self, client: &Client, paths: &[String]) -> AnyLock {
+        match self.kind {
+            Kind::Multi => AnyLock::Two(InterProcessMultiLock::from_paths(client, paths).unwrap()),
+            _ => AnyLock::One(self.lock_at(client, &paths[0])),
+        }
+    }
+
+    pub(crate) fn any_lock(&self, client: &Client) -> AnyLock {
+        self.any_lock_at(client, &self.paths())
+    }
+
+    /// The same, of a client of its own.
+    pub(crate) async fn any_newcomer(&self) -> AnyLock {
+        self.any_lock(&self.client().await)
+    }
+
     /// The client's semaphore at the test's path.
     pub(crate) fn semaphore(&self, client: &Client, permits: u32) -> InterProcessSemaphore {
         InterProcessSemaphore::new(client, self.env.lock_path(), permits).unwrap()
@@ -102,10 +225,11 @@ impl<'a> Stage<'a> {
         self.lock(&self.client().await)
     }
 
-    /// Waits until that many nodes are at the test's path: each caller of a fair lock has one, and each client of others;
-    /// a reader and its rival have one each.
+    /// Waits until that many nodes are at the test's path: each caller of a fair lock or a multi-lock has one, and each
+    /// client of others; a reader and its rival have one each.
     pub(crate) async fn wait_nodes(&self, callers: usize, clients: usize) {
-        let nodes = if matches!(self.kind, Kind::Fair | Kind::Read) { callers } else { clients };
+        let nodes =
+            if matches!(self.kind, Kind::Fair | Kind::Read | Kind::Multi) { callers } else { clients };
         self.env.wait_count(&self.env.lock_path(), nodes).await;
     }
 
@@ -118,7 +242,9 @@ impl<'a> Stage<'a> {
         if self.kind == Kind::Semaphore {
             self.env.wait_no_permits().await;
         } else {
-            self.env.wait_count(&self.env.lock_path(), 0).await;
+            for path in self.paths() {
+                self.env.wait_count(&path, 0).await;
+            }
         }
         self.env.wait_no_watches().await;
     }
@@ -129,7 +255,7 @@ impl<'a> Stage<'a> {
 macro_rules! ported {
     ($kind:expr; $($function:ident $(= $test:literal)? $(.$option:ident($($argument:expr),*))*),* $(,)?) => {
         vec![$(
-            $crate::harness::Behaviour::new(stringify!($function), |env| Box::pin(async move {
+            $crate::harness::Behaviour::new(stringify!($function), move |env| Box::pin(async move {
                 let stage = $crate::curator::stage::Stage::new(env, $kind);
                 $function(&stage).await;
                 stage.assert_nothing_left().await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::{SOON, within};
+use test_support::{SOON, all_done, within};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
@@ -14,48 +14,25 @@ use zookeeper_test_server::{Match, Op, ServerError};
 use super::stage::{Kind, Lock, Stage, ported};
 use crate::harness::{Behaviour, CriticalSection, Need};
 
-macro_rules! untested {
-    ($kind:expr) => {
-        ported![$kind;
-            re_entry_after_session_loss,
-            cancellation_during_create.needs(Need::HoldReplies),
-            cancellation_at_random_moments.whatever_breaks().on_an_ensemble_too(),
-            sequence_overflow.needs(Need::SetSequence),
-            watch_leak_on_timeout.on_an_ensemble_too(),
-            watch_leak_on_cancellation.on_an_ensemble_too(),
-            a_holder_deleted_by_hand,
-            the_end_of_a_client.on_an_ensemble_too(),
-        ]
-    };
-}
-
-/// Of locks that one may hold at a time.
-macro_rules! exclusive {
-    ($kind:expr) => {{
-        let mut all = untested!($kind);
-        all.extend(ported![$kind; comings_and_goings.whatever_breaks().on_an_ensemble_too()]);
-        all
-    }};
-}
-
-pub(crate) fn mutex() -> Vec<Behaviour> {
-    let mut all = exclusive!(Kind::Mutex);
-    all.extend(ported![Kind::Mutex;
-        sequence_overflow_as_servers_refuse_it.needs(Need::HoldReplies),
-    ]);
+pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
+    let mut all = ported![kind;
+        re_entry_after_session_loss.on_an_ensemble_too(),
+        cancellation_during_create.needs(Need::HoldReplies),
+        cancellation_at_random_moments.whatever_breaks().on_an_ensemble_too(),
+        sequence_overflow.needs(Need::SetSequence),
+        watch_leak_on_timeout.on_an_ensemble_too(),
+        watch_leak_on_cancellation.on_an_ensemble_too(),
+        a_holder_deleted_by_hand,
+        the_end_of_a_client.on_an_ensemble_too(),
+    ];
+    // Of locks that one may hold at a time.
+    if kind != Kind::Read {
+        all.extend(ported![kind; comings_and_goings.whatever_breaks().on_an_ensemble_too()]);
+    }
+    if kind == Kind::Mutex {
+        all.extend(ported![kind; sequence_overflow_as_servers_refuse_it.needs(Need::HoldReplies)]);
+    }
     all
-}
-
-pub(crate) fn fair_lock() -> Vec<Behaviour> {
-    exclusive!(Kind::Fair)
-}
-
-pub(crate) fn read_lock() -> Vec<Behaviour> {
-    untested!(Kind::Read)
-}
-
-pub(crate) fn write_lock() -> Vec<Behaviour> {
-    exclusive!(Kind::Write)
 }
 
 fn spawn(lock: &Lock) -> JoinHandle<Result<AnyGuard, AcquireError>> {
@@ -72,7 +49,7 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
         let (client, link) = stage.linked().await;
         let ours = stage.lock(&client);
         let guard = within("a free lock", ours.lock()).await.unwrap();
-        let again = guard.reenter().unwrap();
+        let (again, token) = (guard.reenter().unwrap(), guard.fencing_token().zxid());
         let waiter = if contended {
             let waiter = spawn(&theirs);
             stage.env.wait_watchers(&guard.node(), 1).await;
@@ -105,7 +82,7 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
             assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
         }
         if let Some(next) = next {
-            assert!(next.is_held());
+            assert!(next.is_held() && next.fencing_token().zxid() > token);
             assert!(matches!(ours.try_lock().await, Err(TryLockError::WouldBlock { .. })));
             next.release().await.unwrap();
         }
@@ -306,9 +283,6 @@ async fn comings_and_goings(stage: &Stage<'_>) {
             });
         }
     }
-    let mut visits = 0;
-    while let Some(done) = within("all of them", tasks.join_next()).await {
-        visits += done.unwrap();
-    }
+    let visits: u64 = all_done("all of them", tasks).await.into_iter().sum();
     assert_eq!(critical.visits(), visits * 2, "increments are lost");
 }

@@ -1,7 +1,7 @@
 //! Behaviours, and on what they run.
 
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use test_support::{SOON, Suite, peers};
@@ -11,10 +11,10 @@ use super::backend::Backend;
 use super::backend::Need;
 use super::random::seed;
 
-type Run = for<'a> fn(&'a Env) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+type Run = Arc<dyn for<'a> Fn(&'a Env) -> Running<'a> + Send + Sync>;
 
 /// Something that the library does, on any back-end that can show it.
-#[derive(Debug)]
 pub(crate) struct Behaviour {
     name: &'static str,
     run: Run,
@@ -25,9 +25,12 @@ pub(crate) struct Behaviour {
 }
 
 impl Behaviour {
-    pub(crate) fn new(name: &'static str, run: Run) -> Self {
+    pub(crate) fn new(
+        name: &'static str,
+        run: impl for<'a> Fn(&'a Env) -> Running<'a> + Send + Sync + 'static,
+    ) -> Self {
         let backends = vec![Backend::InProcess, Backend::Standalone];
-        Self { name, run, backends, needs: Vec::new(), curator: None, not_on_keeper: None }
+        Self { name, run: Arc::new(run), backends, needs: Vec::new(), curator: None, not_on_keeper: None }
     }
 
     /// Broken connections must not matter to it.
@@ -125,16 +128,16 @@ impl Registry {
         let curator = behaviour.curator.map(|test| format!(" (Curator's {test})")).unwrap_or_default();
         let name = format!("{backend}::{group}::{}{curator}", behaviour.name);
         let own_servers = behaviour.needs.contains(&Need::OwnServers);
-        let run = behaviour.run;
+        let run = Arc::clone(&behaviour.run);
         if let Some(reason) = behaviour.needs.iter().find_map(|need| backend.lacks(*need)) {
             self.suite.skip("", &name, reason);
         } else if backend.is_real() {
             let trial = name.clone();
-            let test = move |_peer| perform(run, backend, own_servers, &trial);
+            let test = move |_peer| perform(&run, backend, own_servers, &trial);
             self.suite.add_needing("", &name, peers::zookeeper(), test);
         } else {
             let trial = name.clone();
-            self.suite.add("", &name, move || perform(run, backend, own_servers, &trial));
+            self.suite.add("", &name, move || perform(&run, backend, own_servers, &trial));
         }
     }
 
@@ -146,7 +149,7 @@ impl Registry {
 }
 
 /// Runs a behaviour in a runtime of its own.
-fn perform(run: Run, backend: Backend, own_servers: bool, name: &str) {
+fn perform(run: &Run, backend: Backend, own_servers: bool, name: &str) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let env = runtime.block_on(async {
         let env = Env::new(backend, own_servers, name).await;

@@ -19,7 +19,7 @@ pub(crate) use behaviour::{Behaviour, Registry, behaviours};
 pub(crate) use critical::CriticalSection;
 pub(crate) use env::Env;
 pub(crate) use link::Link;
-pub(crate) use room::Room;
+pub(crate) use room::{Library, Room};
 
 /// A deadline that passes, where that is what is shown: long enough that most servers answer before.
 pub(crate) const BRIEFLY: Duration = Duration::from_millis(400);

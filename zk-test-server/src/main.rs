@@ -1,7 +1,7 @@
 //! The test server as a program, for tests in any language. The crate's README has an example.
 
 mod admin;
-mod json;
+mod fields;
 mod options;
 mod verbs;
 
@@ -9,8 +9,8 @@ use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use json::Json;
 use options::Options;
+use serde_json::json;
 use verbs::Faults;
 
 fn main() -> ExitCode {
@@ -44,12 +44,17 @@ fn serve(options: Options) -> io::Result<()> {
         .admin
         .map(|port| admin::listen((options.bind, port).into(), Arc::clone(&server), faults))
         .transpose()?;
-    let admin = admin.map_or(Json::Null, |addr| Json::text(addr.to_string()));
-    let connect = Json::text(server.connect_string());
-    let ready = Json::object([("ready", Json::Bool(true)), ("connect", connect), ("admin", admin)]);
+    let admin = admin.map(|addr| addr.to_string());
+    let ready = json!({ "ready": true, "connect": server.connect_string(), "admin": admin });
     let mut stdout = io::stdout();
     writeln!(stdout, "{ready}")?;
     stdout.flush()?;
-    io::stdin().read_to_end(&mut Vec::new())?;
-    Ok(())
+    if options.with_stdin {
+        io::stdin().read_to_end(&mut Vec::new())?;
+        return Ok(());
+    }
+    loop {
+        // It serves until it is killed.
+        std::thread::park();
+    }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use zookeeper_test_server::{Builder, Server, Version};
 
 pub(crate) const USAGE: &str = "\
-A ZooKeeper server for tests, in memory. It serves until its standard input ends.
+A ZooKeeper server for tests, in memory. It serves until it is killed.
 
-Usage: zk-test-server [OPTION VALUE]..
+Usage: zk-test-server [OPTION]..
 
   --port PORT                    the port for clients; 0, the default, is a free one
   --bind ADDRESS                 the address to listen on; 127.0.0.1 by default
@@ -18,8 +18,11 @@ Usage: zk-test-server [OPTION VALUE]..
   --min-session-timeout MS       the shortest session timeout; two ticks by default
   --max-session-timeout MS       the longest session timeout; twenty ticks by default
   --version VERSION              3.8 (the default), 3.9, keeper or keeper-without-containers
-  --members NUMBER               of how many members the ensemble is; 1 by default
+  --sweep MS                     how often containers and TTL nodes are looked for; 60000 by default
+  --cluster NUMBER               of how many members the ensemble is; 1 by default
   --super-digest DIGEST          `super:` and a hash, as ZooKeeper's superDigest; none by default
+  --races                        who does not wait for replies loses the races of ZooKeeper's pipeline
+  --exit-with-stdin              ends when the standard input does, as it does with the parent process
 
 When it serves it prints a line: {\"ready\":true,\"connect\":\"127.0.0.1:2181\",\"admin\":\"127.0.0.1:2182\"}
 ";
@@ -30,16 +33,26 @@ pub(crate) struct Options {
     pub(crate) builder: Builder,
     pub(crate) bind: IpAddr,
     pub(crate) admin: Option<u16>,
+    /// Whether the server ends with its standard input.
+    pub(crate) with_stdin: bool,
 }
 
 impl Options {
     /// Reads the command line; returns `None` if it asks for help.
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut builder = Server::builder();
-        let (mut bind, mut admin) = (IpAddr::from([127, 0, 0, 1]), None);
+        let (mut bind, mut admin, mut with_stdin) = (IpAddr::from([127, 0, 0, 1]), None, false);
         while let Some(option) = words.next() {
             if option == "--help" || option == "-h" {
                 return Ok(None);
+            }
+            if option == "--exit-with-stdin" {
+                with_stdin = true;
+                continue;
+            }
+            if option == "--races" {
+                builder = builder.races(true);
+                continue;
             }
             let value = words.next().ok_or_else(|| format!("{option} has no value"));
             builder = match option.as_str() {
@@ -56,12 +69,13 @@ impl Options {
                 "--min-session-timeout" => builder.min_session_timeout(milliseconds(&option, &value?)?),
                 "--max-session-timeout" => builder.max_session_timeout(milliseconds(&option, &value?)?),
                 "--version" => builder.zookeeper_version(version(&value?)?),
-                "--members" => builder.members(number(&option, &value?)?),
+                "--sweep" => builder.container_check_interval(milliseconds(&option, &value?)?),
+                "--cluster" => builder.members(number(&option, &value?)?),
                 "--super-digest" => builder.super_digest(value?),
                 _ => return Err(format!("there is no option {option}")),
             };
         }
-        Ok(Some(Self { builder, bind, admin }))
+        Ok(Some(Self { builder, bind, admin, with_stdin }))
     }
 }
 

@@ -5,9 +5,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 
+use serde_json::{Value, json};
 use zookeeper_test_server::Server;
 
-use crate::json::Json;
+use crate::fields::Command;
 use crate::verbs::{self, Faults};
 
 /// The thread's name.
@@ -42,14 +43,20 @@ fn serve(stream: &TcpStream, server: &Server, faults: &Faults) -> io::Result<()>
         if line.trim().is_empty() {
             continue;
         }
-        let reply = match Json::parse(&line).and_then(|command| verbs::run(server, faults, &command)) {
-            Ok(mut fields) => {
-                fields.insert(0, ("ok".to_owned(), Json::Bool(true)));
-                Json::Object(fields)
-            }
-            Err(error) => Json::object([("ok", Json::Bool(false)), ("error", Json::text(error))]),
-        };
+        let reply = reply(server, faults, &line);
         let mut stream = stream;
         stream.write_all(format!("{reply}\n").as_bytes())?;
+    }
+}
+
+/// Runs a command; the reply says whether it succeeded.
+fn reply(server: &Server, faults: &Faults, line: &str) -> Value {
+    let command = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"));
+    match command.and_then(|command: Value| verbs::run(server, faults, &Command(&command))) {
+        Ok(mut fields) => {
+            fields["ok"] = json!(true);
+            fields
+        }
+        Err(error) => json!({ "ok": false, "error": error }),
     }
 }

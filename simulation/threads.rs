@@ -1,4 +1,4 @@
-//! Replaces `background.rs` in a simulation: one thread of the operating system runs all processes, in
+//! Replaces the library's `src/session/threads/background.rs` in a simulation: one thread of the operating system runs all processes, in
 //! virtual time. A thread is a [`Host`] there, whose tasks end with the first of them, as those of a runtime
 //! do, and are not polled while it is frozen.
 

@@ -1,0 +1,113 @@
+//! Work that runs under a lock, in one call, and locks by prefix and key.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use test_support::in_process::{connect, session, start_empty, timed_out, until};
+use test_support::within;
+use tokio::sync::oneshot;
+use zookeeper_recipes::{
+    AcquireError, Client, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadWriteLock, InterProcessSemaphore, LostReason, ReleaseError,
+};
+
+const WAIT: Duration = Duration::from_secs(60);
+
+fn stock(client: &Client) -> InterProcessMutex {
+    InterProcessMutex::keyed(client, "/stock", "a/b").unwrap()
+}
+
+#[tokio::test]
+async fn every_lock_runs_work_while_it_is_held() {
+    let server = start_empty();
+    let client = connect(&server).await;
+    /// In a task, so that it shows that the future is `Send`.
+    macro_rules! run {
+        ($lock:expr) => {{
+            let lock = $lock;
+            let work = async move { lock.with(WAIT, async |guard| guard.is_held()).await };
+            let (was_held, released) = within("the work", tokio::spawn(work)).await.unwrap().unwrap();
+            assert!(was_held && released.is_ok(), "{}: {was_held}, {released:?}", stringify!($lock));
+        }};
+    }
+    let rooms = InterProcessReadWriteLock::keyed(&client, "/rooms", 7).unwrap();
+    run!(stock(&client));
+    run!(InterProcessFairLock::keyed(&client, "/fair", 7).unwrap());
+    run!(rooms.read_lock());
+    run!(rooms.write_lock());
+    run!(InterProcessSemaphore::keyed(&client, "/calls", 7, 2).unwrap());
+    run!(InterProcessMultiLock::keyed(&client, "/accounts", [4, 17]).unwrap());
+    assert!(!stock(&client).is_locked().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_loss_shows_beside_the_output_of_the_work() {
+    let server = start_empty();
+    let client = connect(&server).await;
+    let lock = stock(&client);
+    let work = lock.with(WAIT, async |guard| {
+        server.expire_session(session(&client));
+        guard.lost().await;
+        "sold"
+    });
+    let (output, released) = within("the work", work).await.unwrap();
+    assert_eq!(output, "sold");
+    let Err(ReleaseError::Lost(lost)) = released else { panic!("{released:?}") };
+    assert_eq!((lost.reason(), lost.path()), (LostReason::SessionExpired, "/stock/a%2Fb"));
+}
+
+#[tokio::test]
+async fn work_is_not_called_while_another_holds_the_lock() {
+    let server = start_empty();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let held = stock(&other).lock().await.unwrap();
+    let (lock, called) = (stock(&client), AtomicBool::new(false));
+    let work = async |wait| lock.with(wait, async |_| called.store(true, Ordering::SeqCst)).await;
+    let error = timed_out(work).await;
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+    assert!(!called.into_inner());
+    drop(held);
+}
+
+/// Another client is granted the lock after a drop of the call, and finds the work dropped.
+#[tokio::test]
+async fn a_dropped_call_drops_its_work_and_then_releases() {
+    let server = start_empty();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (works, begun) = oneshot::channel();
+    let (alive, mut dropped) = oneshot::channel::<()>();
+    let lock = stock(&client);
+    let call = tokio::spawn(async move {
+        let work = lock.with(WAIT, async move |_| {
+            let _alive = alive;
+            works.send(()).unwrap();
+            std::future::pending::<()>().await;
+        });
+        work.await.map(drop)
+    });
+    within("the work", begun).await.unwrap();
+    let next = tokio::spawn(stock(&other).lock());
+    until(&server, "the other waits", |view| view.children("/stock/a%2Fb").len() == 2).await;
+    assert!(!next.is_finished());
+    call.abort();
+    let guard = within("the grant", next).await.unwrap().unwrap();
+    assert_eq!(dropped.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn keys_are_escaped_and_differ() {
+    let server = start_empty();
+    let client = connect(&server).await;
+    for (key, path) in
+        [("a/b", "/s/a%2Fb"), ("..", "/s/%2E%2E"), ("", "/s/%"), ("\u{1f600}", "/s/%F0%9F%98%80")]
+    {
+        assert_eq!(InterProcessMutex::keyed(&client, "/s", key).unwrap().path(), path);
+        let of_two = InterProcessMultiLock::keyed(&client, "/s", [key, "other"]).unwrap();
+        assert_eq!(of_two.paths(), [path, "/s/other"]);
+        assert_eq!(InterProcessSemaphore::keyed(&client, "/p", key, 1).unwrap().path()[2..], path[2..]);
+    }
+    assert_eq!(InterProcessMutex::keyed(&client, "", "root").unwrap().path(), "/root");
+    InterProcessMutex::keyed(&client, "no/slash", "a").unwrap_err();
+}

@@ -1,0 +1,72 @@
+//! The programs of the README, which start the server by its name or are given its addresses.
+
+use std::error::Error;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use test_support::Suite;
+use test_support::peers::{self, CuratorPeer, KazooPeer};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_zk-test-server");
+
+fn main() {
+    let mut suite = Suite::new();
+    suite.time_limit(Duration::from_secs(240));
+    suite.add_needing("zk-test-server", "the_readmes_python_works", peers::kazoo(), python);
+    suite.add_needing("zk-test-server", "the_readmes_java_works", peers::curator(), java);
+    suite.run()
+}
+
+/// Returns the README's program in a language.
+fn snippet(language: &str) -> Result<&'static str, Box<dyn Error>> {
+    let fence = format!("```{language}\n");
+    let (_, rest) = include_str!("../README.md").split_once(&fence).ok_or("there is none in README.md")?;
+    Ok(rest.split("```").next().ok_or("it does not end")?)
+}
+
+fn succeeds(mut client: Command) -> Outcome {
+    let output = client.stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        return Err(format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr)).into());
+    }
+    Ok(())
+}
+
+fn python(peer: KazooPeer) -> Outcome {
+    let directories = Path::new(PROGRAM).parent().into_iter().map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(directories.chain(std::env::split_paths(&path)))?;
+    let mut client = Command::new(peer.python);
+    client.env("PATH", path).args(["-c", snippet("python")?]);
+    succeeds(client)
+}
+
+fn java(peer: CuratorPeer) -> Outcome {
+    let directory = std::env::temp_dir().join(format!("zk-test-server-{}", std::process::id()));
+    std::fs::create_dir_all(&directory)?;
+    let source = directory.join("LostLock.java");
+    std::fs::write(&source, snippet("java")?)?;
+    let mut process = Command::new(PROGRAM)
+        .args(["--admin", "0", "--exit-with-stdin"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut ready = String::new();
+    BufReader::new(process.stdout.take().ok_or("no output")?).read_line(&mut ready)?;
+    let ready: Value = serde_json::from_str(&ready)?;
+    let mut client = Command::new(peer.java);
+    // It compiles the client first.
+    client.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"]).arg(peer.classpath).arg(source);
+    client.args([&ready["connect"], &ready["admin"]].map(|addr| addr.as_str().unwrap_or_default()));
+    let outcome = succeeds(client);
+    drop(process.stdin.take());
+    process.wait()?;
+    std::fs::remove_dir_all(&directory)?;
+    outcome
+}
