@@ -282,6 +282,10 @@ pub mod why_no_redlock {}
 pub mod testing_a_service {}
 
 #[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/service.md")]
+pub mod in_a_web_service {}
+
+#[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/observability.md")]
 pub mod observability {}
 
