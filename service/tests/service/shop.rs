@@ -19,7 +19,8 @@ use zookeeper_test_server::{Server, View};
 pub(crate) const FOREVER: Duration = Duration::from_secs(600);
 
 pub(crate) fn run(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(test);
+    // Of one thread: a handler that blocks it blocks the test.
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 
 /// A service with two of `sku-42`.
