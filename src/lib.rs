@@ -287,6 +287,7 @@ pages! {
     from_redisson: "../docs/redisson.md",
     why_no_redlock: "../docs/redlock.md",
     testing_a_service: "../docs/testing.md",
+    in_a_web_service: "../docs/service.md",
     observability: "../docs/observability.md",
     operating: "../docs/operating.md",
     failures: "../docs/failures.md",

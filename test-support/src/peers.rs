@@ -161,6 +161,17 @@ pub fn redis() -> Result<RedisPeer, Missing> {
     REDIS.get_or_init(find_redis).clone()
 }
 
+/// Prometheus's `promtool`, which checks and runs rules: the one on the path.
+///
+/// # Errors
+/// [`Missing`] when there is none.
+pub fn promtool() -> Result<PathBuf, Missing> {
+    on_path("promtool").ok_or_else(|| {
+        let remedy = "apt-get install --no-install-recommends prometheus";
+        Missing::new("Prometheus", "no `promtool` on the path", remedy)
+    })
+}
+
 /// The peers that this process has asked for and found, with their versions; `None` if there is none.
 pub(crate) fn found() -> Option<String> {
     const UNKNOWN: &str = "of an unknown version";

@@ -1,0 +1,100 @@
+//! What an order is answered.
+
+use service::WAIT;
+use test_support::within;
+use zookeeper_recipes::InterProcessMutex;
+
+use crate::shop::{FOREVER, Running, answer, ask, leave, run};
+
+pub(crate) fn sold_until_none_is_left() {
+    run(async {
+        let shop = Running::waiting(FOREVER).await;
+        let (first, second) = tokio::join!(shop.order(), shop.order());
+        assert_eq!((first.status, second.status), (200, 200), "{first:?} {second:?}");
+        let mut texts = [first.text, second.text];
+        texts.sort_by_key(|text| text.contains("sold, 1 left"));
+        assert!(texts[0].contains("sold, 0 left") && texts[1].contains("sold, 1 left"), "{texts:?}");
+        assert_eq!(shop.order().await.status, 409);
+        assert_eq!(ask(shop.address, "POST", "/orders/none%2Fsuch").await.status, 404);
+        assert!(shop.zookeeper.exists("/stock/none%2Fsuch"), "a key is one segment");
+    });
+}
+
+pub(crate) fn busy_is_503_with_the_holder() {
+    run(async {
+        let shop = Running::waiting(WAIT).await;
+        let other = shop.other().await;
+        let guard = InterProcessMutex::keyed(&other, "/stock", "sku-42").unwrap().lock().await.unwrap();
+        let refused = shop.order().await;
+        assert_eq!(refused.status, 503, "{refused:?}");
+        assert!(refused.text.contains("\r\nretry-after: 1\r\n"), "{refused:?}");
+        assert!(refused.text.contains("/other, queued"), "{refused:?}");
+        guard.release().await.unwrap();
+        assert_eq!(shop.order().await.status, 200);
+    });
+}
+
+pub(crate) fn a_blocked_database_blocks_nothing_else() {
+    run(async {
+        let shop = Running::waiting(WAIT).await;
+        let database = shop.block_database();
+        let sale = shop.send_order().await;
+        shop.contenders(1).await;
+        assert_eq!(shop.get("/livez").await, 200);
+        let refused = shop.order().await;
+        assert_eq!(refused.status, 503, "{refused:?}");
+        database.execute_batch("ROLLBACK").unwrap();
+        assert_eq!(answer(sale).await.status, 200);
+    });
+}
+
+pub(crate) fn leaving_a_sale() {
+    run(async {
+        let shop = Running::waiting(FOREVER).await;
+        let database = shop.block_database();
+        let sale = shop.send_order().await;
+        shop.contenders(1).await;
+        within("the lock", shop.client.wait_until_held("/stock/sku-42")).await.unwrap();
+        leave(sale).await;
+        assert_eq!(shop.client.holdings().len(), 1, "the sale holds the lock without its handler");
+        database.execute_batch("ROLLBACK").unwrap();
+        shop.contenders(0).await;
+        assert_eq!(shop.stock.left("sku-42").unwrap(), Some(1));
+    });
+}
+
+pub(crate) fn leaving_the_queue() {
+    run(async {
+        let shop = Running::waiting(FOREVER).await;
+        let other = shop.other().await;
+        let guard = InterProcessMutex::keyed(&other, "/stock", "sku-42").unwrap().lock().await.unwrap();
+        let waiting = shop.send_order().await;
+        shop.contenders(2).await;
+        leave(waiting).await;
+        shop.contenders(1).await;
+        guard.release().await.unwrap();
+        assert_eq!(shop.stock.left("sku-42").unwrap(), Some(2));
+    });
+}
+
+/// While a sale hangs in the database, its lock is lost, and the next holder writes.
+pub(crate) fn a_former_holder() {
+    run(async {
+        let shop = Running::waiting(FOREVER).await;
+        let database = shop.block_database();
+        let sale = shop.send_order().await;
+        within("the lock", shop.client.wait_until_held("/stock/sku-42")).await.unwrap();
+        shop.zookeeper.expire_session(shop.client.session_id().unwrap());
+        let other = shop.other().await;
+        let lock = InterProcessMutex::keyed(&other, "/stock", "sku-42").unwrap();
+        let guard = within("the lock", lock.lock()).await.unwrap();
+        let (zxid, n): (i64, i64) = guard.fencing_token().into();
+        let sql = "UPDATE stock SET left_over = 7, write_zxid = ?1, write_n = ?2";
+        assert_eq!(database.execute(sql, [zxid, n]).unwrap(), 1);
+        database.execute_batch("COMMIT").unwrap();
+        let refused = answer(sale).await;
+        assert_eq!(refused.status, 503, "{refused:?}");
+        assert!(refused.text.contains("the lock was lost"), "{refused:?}");
+        assert_eq!(shop.stock.left("sku-42").unwrap(), Some(7));
+    });
+}
