@@ -494,7 +494,7 @@ async fn read_all<S: Stream>(
                 if words::takes_a_number(*head) && pending.len() < 12 {
                     break;
                 }
-                if let Some(text) = words::answer(shared, pending) {
+                if let Some(text) = words::answer(shared, conn.member, pending) {
                     conn.received.fetch_add(1, Ordering::Relaxed);
                     conn.push(text.into(), None);
                     conn.lose(Loss::Close);
@@ -659,7 +659,7 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
         let (number, session) = (state.next_request(), conn.session());
         let heard_at = state.heard_at();
         // What reaches an isolated member does not reach the others, who expire the session.
-        let heard = !state.is_cut(conn);
+        let heard = !state.is_cut(conn) || state.sessions.get(session).is_some_and(|known| known.local);
         if heard && state.sessions.get(session).is_some_and(|known| known.connection == Some(conn.id)) {
             state.sessions.touch(session, heard_at);
         }
@@ -765,7 +765,13 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
             state.record(LogKind::Discarded, number, connect.session, Op::Connect, 0, "", 0);
             return (Next::Stop, Vec::new());
         }
-        if state.is_alone(conn.member) {
+        if state.is_read_only(conn.member) {
+            if connect.read_only != Some(true) {
+                // It must try another member.
+                conn.queue(Out::End(End::Fin));
+                return (Next::Stop, Vec::new());
+            }
+        } else if state.is_alone(conn.member) {
             return (Next::Stuck, Vec::new());
         }
         let verdict = state.plan.judge_reply(&asked(conn, inbound));
