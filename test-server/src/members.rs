@@ -50,9 +50,9 @@ pub enum Member {
     /// [`Isolation`]. It accepts no session. The others do not hear of its clients.
     Cut(Isolation),
     /// It is cut off from the others, and in ZooKeeper's read-only mode (`readonlymode.enabled`): it accepts
-    /// clients that allow for that, replies to reads with the state when it was cut off, and refuses writes. It
-    /// closes its connections when it becomes read-only and when it is no more. A session that begins at it is
-    /// known to it alone, and ends with the mode.
+    /// clients that allow for that, replies to reads with the state when it was cut off, and refuses writes.
+    /// It closes its connections when the mode begins and when it ends. A session that begins in this mode
+    /// is known to this member alone, and ends with the mode.
     ReadOnly,
     /// It does not run, or knows that it is cut off: it closes its connections, and each new one at once.
     Down,

@@ -838,8 +838,8 @@ impl State {
         Ok(effects)
     }
 
-    /// Remembers the lists that writes replace, if that goes wrong as in ZooKeeper: what came before is held to
-    /// the old list.
+    /// Remembers the lists that writes replace, if that goes wrong as in ZooKeeper: what came before is held
+    /// to the old list.
     fn keep_old_acls(&mut self, writes: &[Write]) {
         for write in writes.iter().filter(|_| self.config.races) {
             let Write::SetAcl { path, .. } = write else { continue };

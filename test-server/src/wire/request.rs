@@ -12,8 +12,8 @@ pub(crate) struct Connect {
     pub(crate) timeout_ms: i32,
     pub(crate) session: i64,
     pub(crate) password: Vec<u8>,
-    /// Whether the client takes a member that is read-only. Clients before 3.4 neither send this nor understand
-    /// it in the reply.
+    /// Whether the client takes a member that is read-only. Clients before 3.4 neither send this nor
+    /// understand it in the reply.
     pub(crate) read_only: Option<bool>,
 }
 
