@@ -481,7 +481,7 @@ async fn read_all<S: Stream>(
 ) -> End {
     let max_frame = shared.max_frame();
     let budget = Arc::new(Semaphore::new(MAX_IN as usize));
-    let mut input = Input { bytes: Vec::new(), start: 0 };
+    let mut input = Input::new();
     let mut connected = false;
     let mut dead = false;
     loop {
@@ -548,7 +548,7 @@ async fn read_all<S: Stream>(
         if dead {
             // Nothing is processed any more. What arrives is discarded until the client closes the
             // connection.
-            input = Input { bytes: Vec::new(), start: 0 };
+            input = Input::new();
             connected = true;
         }
         if let Some(end) = input.fill(read).await {
@@ -612,9 +612,18 @@ async fn greeted<S: Stream>(
 struct Input {
     bytes: Vec<u8>,
     start: usize,
+    /// How much is read at once: little for a client that is idle, since there may be many.
+    room: usize,
 }
 
+/// The most that is read at once.
+const READ: usize = 64 * 1024;
+
 impl Input {
+    fn new() -> Self {
+        Self { bytes: Vec::new(), start: 0, room: 512 }
+    }
+
     fn pending(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
@@ -625,10 +634,15 @@ impl Input {
             self.bytes.drain(..self.start);
             self.start = 0;
         }
-        self.bytes.reserve(16 * 1024);
+        self.bytes.reserve(self.room);
         match read.read_buf(&mut self.bytes).await {
             Ok(0) | Err(_) => Some(End::Gone),
-            Ok(_) => None,
+            Ok(read) => {
+                if read >= self.room {
+                    self.room = READ.min(self.room * 2);
+                }
+                None
+            }
         }
     }
 }
