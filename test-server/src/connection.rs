@@ -481,7 +481,7 @@ async fn read_all<S: Stream>(
 ) -> End {
     let max_frame = shared.max_frame();
     let budget = Arc::new(Semaphore::new(MAX_IN as usize));
-    let mut input = Input { bytes: Vec::new(), start: 0 };
+    let mut input = Input::new();
     let mut connected = false;
     let mut dead = false;
     loop {
@@ -494,7 +494,7 @@ async fn read_all<S: Stream>(
                 if words::takes_a_number(*head) && pending.len() < 12 {
                     break;
                 }
-                if let Some(text) = words::answer(shared, pending) {
+                if let Some(text) = words::answer(shared, conn.member, pending) {
                     conn.received.fetch_add(1, Ordering::Relaxed);
                     conn.push(text.into(), None);
                     conn.lose(Loss::Close);
@@ -548,7 +548,7 @@ async fn read_all<S: Stream>(
         if dead {
             // Nothing is processed any more. What arrives is discarded until the client closes the
             // connection.
-            input = Input { bytes: Vec::new(), start: 0 };
+            input = Input::new();
             connected = true;
         }
         if let Some(end) = input.fill(read).await {
@@ -612,9 +612,18 @@ async fn greeted<S: Stream>(
 struct Input {
     bytes: Vec<u8>,
     start: usize,
+    /// How much is read at once: little for a client that is idle, since there may be many.
+    room: usize,
 }
 
+/// The most that is read at once.
+const READ: usize = 64 * 1024;
+
 impl Input {
+    fn new() -> Self {
+        Self { bytes: Vec::new(), start: 0, room: 512 }
+    }
+
     fn pending(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
@@ -625,10 +634,15 @@ impl Input {
             self.bytes.drain(..self.start);
             self.start = 0;
         }
-        self.bytes.reserve(16 * 1024);
+        self.bytes.reserve(self.room);
         match read.read_buf(&mut self.bytes).await {
             Ok(0) | Err(_) => Some(End::Gone),
-            Ok(_) => None,
+            Ok(read) => {
+                if read >= self.room {
+                    self.room = READ.min(self.room * 2);
+                }
+                None
+            }
         }
     }
 }
@@ -659,7 +673,7 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
         let (number, session) = (state.next_request(), conn.session());
         let heard_at = state.heard_at();
         // What reaches an isolated member does not reach the others, who expire the session.
-        let heard = !state.is_cut(conn);
+        let heard = !state.is_cut(conn) || state.sessions.get(session).is_some_and(|known| known.local);
         if heard && state.sessions.get(session).is_some_and(|known| known.connection == Some(conn.id)) {
             state.sessions.touch(session, heard_at);
         }
@@ -765,7 +779,13 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
             state.record(LogKind::Discarded, number, connect.session, Op::Connect, 0, "", 0);
             return (Next::Stop, Vec::new());
         }
-        if state.is_alone(conn.member) {
+        if state.is_read_only(conn.member) {
+            if connect.read_only != Some(true) {
+                // It must try another member.
+                conn.queue(Out::End(End::Fin));
+                return (Next::Stop, Vec::new());
+            }
+        } else if state.is_alone(conn.member) {
             return (Next::Stuck, Vec::new());
         }
         let verdict = state.plan.judge_reply(&asked(conn, inbound));

@@ -49,6 +49,11 @@ pub enum Member {
     /// It is cut off from the others, and goes on replying to what it can reply to alone, as described at
     /// [`Isolation`]. It accepts no session. The others do not hear of its clients.
     Cut(Isolation),
+    /// It is cut off from the others, and in ZooKeeper's read-only mode (`readonlymode.enabled`): it accepts
+    /// clients that allow for that, replies to reads with the state when it was cut off, and refuses writes.
+    /// It closes its connections when the mode begins and when it ends. A session that begins in this mode
+    /// is known to this member alone, and ends with the mode.
+    ReadOnly,
     /// It does not run, or knows that it is cut off: it closes its connections, and each new one at once.
     Down,
 }
@@ -90,12 +95,16 @@ impl State {
 
     /// Whether a member replies without the others, if at all.
     pub(crate) fn is_alone(&self, index: usize) -> bool {
-        matches!(self.member(index), Member::Cut(_) | Member::Down) || !self.has_quorum()
+        matches!(self.member(index), Member::Cut(_) | Member::ReadOnly | Member::Down) || !self.has_quorum()
     }
 
     /// Whether what happens on a connection is unknown to the others.
     pub(crate) fn is_cut(&self, conn: &Conn) -> bool {
         self.is_isolated(conn.session()) || self.is_alone(conn.member)
+    }
+
+    pub(crate) fn is_read_only(&self, index: usize) -> bool {
+        self.member(index) == Member::ReadOnly
     }
 
     pub(crate) fn is_behind(&self, index: usize) -> bool {
@@ -111,15 +120,19 @@ impl State {
         }
         self.catch_up(index);
         let past = match member {
-            Member::Behind | Member::Cut(_) => Some(self.snapshot()),
+            Member::Behind | Member::Cut(_) | Member::ReadOnly => Some(self.snapshot()),
             Member::Current | Member::Down => None,
         };
         if let Some(standing) = self.members.get_mut(index) {
             *standing = Standing { member, past };
         }
         // A member that rejoins the others closes its connections, too.
-        if member == Member::Down || matches!(before, Member::Cut(_)) {
+        let closes = |member| matches!(member, Member::Down | Member::ReadOnly);
+        if closes(member) || matches!(before, Member::Cut(_) | Member::ReadOnly) {
             self.close_connections(|conn| conn.member == index);
+        }
+        if before == Member::ReadOnly {
+            self.sessions.end_local();
         }
         if !could_commit && self.has_quorum() {
             self.close_connections(|_| true);

@@ -12,6 +12,8 @@ pub(crate) struct Session {
     /// The connection that it used last, which may be closed.
     pub(crate) last_connection: u64,
     pub(crate) created_at: u64,
+    /// Whether only a read-only member knows it.
+    pub(crate) local: bool,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,7 @@ impl Sessions {
             connection: None,
             last_connection: 0,
             created_at: now,
+            local: false,
         };
         self.by_id.insert(id, session);
         self.touch(id, now);
@@ -72,6 +75,11 @@ impl Sessions {
 
     pub(crate) fn remove(&mut self, id: i64) -> Option<Session> {
         self.by_id.remove(&id)
+    }
+
+    /// Ends the sessions that only read-only members know.
+    pub(crate) fn end_local(&mut self) {
+        self.by_id.retain(|_, session| !session.local);
     }
 
     /// Renews a session: it expires at the first tick after its timeout.

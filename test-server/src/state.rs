@@ -377,8 +377,11 @@ impl State {
         let timeout_ms = ms(timeout);
         let now = self.now();
         let keeper = self.config.version.is_keeper();
-        let knows_read_only = request.knows_read_only && !keeper;
-        let id = if request.session == 0 || keeper {
+        let local = self.is_read_only(conn.member);
+        let read_only = request.read_only.filter(|_| !keeper).map(|_| local);
+        let id = if local && request.session == 0 {
+            self.sessions.create(timeout_ms, now)
+        } else if request.session == 0 || keeper {
             self.stamp();
             self.catch_up(conn.member);
             self.sessions.create(timeout_ms, now)
@@ -398,22 +401,26 @@ impl State {
                 }
             }
             if !accepted {
-                return Some((reply::connect(None, knows_read_only), false));
+                return Some((reply::connect(None, read_only), false));
             }
             request.session
         };
         let session = self.sessions.get_mut(id)?;
         session.timeout_ms = timeout_ms;
+        session.local |= local && request.session == 0;
         session.connection = Some(conn.id);
         session.last_connection = conn.id;
-        self.sessions.touch(id, now);
+        // A member that is read-only cannot tell the others.
+        if !local {
+            self.sessions.touch(id, now);
+        }
         conn.set_session(id);
         conn.set_timeout(timeout_ms);
         let resumes = id == request.session;
         self.note(id, if resumes { HistoryEvent::SessionResumed } else { HistoryEvent::SessionOpened });
         let password = if keeper { [0; 16] } else { self.sessions.get(id)?.password };
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-        Some((reply::connect(Some((id, timeout, &password)), knows_read_only), true))
+        Some((reply::connect(Some((id, timeout, &password)), read_only), true))
     }
 
     /// Isolates the member that serves a session; returns `false` if there is no such session.
@@ -446,6 +453,7 @@ impl State {
     /// Whether the isolated member that a connection is to can reply to a request without the others.
     pub(crate) fn answers_alone(&self, conn: &Conn, ask: &Ask) -> bool {
         match &ask.body {
+            _ if self.is_read_only(conn.member) => true,
             Ok(
                 Request::Ping
                 | Request::Read(_)
@@ -468,10 +476,18 @@ impl State {
     /// Handles a request to which an isolated member can reply.
     pub(crate) fn submit_isolated(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Answer {
         let session = conn.session();
+        let read_only = self.is_read_only(conn.member);
+        let local = self.sessions.get(session).is_some_and(|session| session.local);
         self.swap_isolated(conn);
         let result = match (&ask.body, fail) {
             (_, Some(0)) => Ok(Outcome::Empty),
             (_, Some(code)) => Err(ServerError::Other(code)),
+            (Ok(Request::CloseSession), None) if local => {
+                self.sessions.remove(session);
+                self.note(session, HistoryEvent::SessionClosed);
+                Ok(Outcome::Empty)
+            }
+            (Ok(request), None) if read_only && writes(request) => Err(ServerError::Other(NOT_READ_ONLY)),
             (Ok(request), None) => self.execute(conn, session, ask, request),
             (Err(Malformed), None) => Err(ServerError::Marshalling),
         };
@@ -479,7 +495,8 @@ impl State {
         self.swap_isolated(conn);
         let error = code(&result);
         let path = ask.body.as_ref().map_or("", Request::path).to_owned();
-        Answer { frame: Some(encode(ask, zxid, &result)), error, path, close: false }
+        let close = matches!((ask.op, error), (Op::CloseSession, 0) | (Op::Auth, -115));
+        Answer { frame: Some(encode(ask, zxid, &result)), error, path, close }
     }
 
     /// Swaps the isolated member's state with the others'.
@@ -578,7 +595,7 @@ impl State {
     fn greeting(&self, conn: &Conn) -> Option<Frame> {
         let known = self.sessions.get(conn.session())?;
         let timeout = i32::try_from(conn.timeout_ms()).unwrap_or(i32::MAX);
-        Some(reply::connect(Some((conn.session(), timeout, &known.password)), true))
+        Some(reply::connect(Some((conn.session(), timeout, &known.password)), Some(false)))
     }
 
     /// Uses up a transaction id for a write that fails before it is applied, as ZooKeeper does.
@@ -821,8 +838,8 @@ impl State {
         Ok(effects)
     }
 
-    /// Remembers the lists that writes replace, if that goes wrong as in ZooKeeper: what came before is held to
-    /// the old list.
+    /// Remembers the lists that writes replace, if that goes wrong as in ZooKeeper: what came before is held
+    /// to the old list.
     fn keep_old_acls(&mut self, writes: &[Write]) {
         for write in writes.iter().filter(|_| self.config.races) {
             let Write::SetAcl { path, .. } = write else { continue };
@@ -1075,6 +1092,14 @@ impl State {
     fn note(&mut self, session: i64, event: HistoryEvent) {
         self.history.note(session, self.zxid, Instant::now().into_std(), event);
     }
+}
+
+/// The code of a write on a member that is read-only.
+const NOT_READ_ONLY: i32 = -119;
+
+/// Whether a request is refused by a member that is read-only.
+fn writes(request: &Request) -> bool {
+    !request.is_read() || matches!(request, Request::Sync { .. })
 }
 
 /// The code of a reconfiguration that is not enabled.

@@ -14,12 +14,12 @@ pub(crate) fn takes_a_number(head: [u8; 4]) -> bool {
 }
 
 /// Returns the reply to a word; `None` if the first four bytes are not one.
-pub(crate) fn answer(shared: &Shared, bytes: &[u8]) -> Option<String> {
+pub(crate) fn answer(shared: &Shared, member: usize, bytes: &[u8]) -> Option<String> {
     let (head, rest) = bytes.split_first_chunk::<4>()?;
     let port = shared.port.load(Ordering::Relaxed);
     shared.with(|state| match head {
         b"ruok" => Some("imok".to_owned()),
-        b"isro" => Some("rw".to_owned()),
+        b"isro" => Some(if state.is_read_only(member) { "ro" } else { "rw" }.to_owned()),
         b"srvr" => Some(format!("{}{}", version(state), summary(state))),
         b"stat" => {
             let clients: String = clients(state, false);

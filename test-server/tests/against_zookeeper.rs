@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use raw::{Body, Frame, OddAcl, Parse, Raw, op};
-use test_support::{Options, Suite, ZooKeeper, peers, unique_path};
+use test_support::{Options, Suite, ZooKeeper, peers, poll_until, unique_path};
 use zookeeper_test_server::{Builder, Match, Member, Op, Server, Version};
 
 /// Clients of a script.
@@ -1004,6 +1004,34 @@ fn races_lost(addr: SocketAddr, attempts: usize) -> io::Result<[usize; 3]> {
     Ok(lost)
 }
 
+/// A member without the others serves reads to clients that allow for it, and nothing to the others.
+fn is_read_only(addr: SocketAddr) -> io::Result<()> {
+    // A real one stays silent until it knows that the others are gone.
+    let read_only = || (word(addr, b"isro").ok()? == "ro").then_some(());
+    poll_until("read-only mode", SOON, read_only).map_err(io::Error::other)?;
+    assert!(Raw::connect(addr, 30_000).is_err(), "a client that does not allow for it");
+    let mut raw = Raw::read_only(addr, 30_000)?;
+    assert!(raw.greeting.read_only && raw.session() != 0);
+    let path = || Body::new().string("/a");
+    let mut error = |op, body: &Body| raw.ask(op, body).map(|(_, reply)| reply.error);
+    assert_eq!(error(op::GET_CHILDREN, &Body::path_watch("/", true))?, 0);
+    assert_eq!(error(op::EXISTS, &Body::path_watch("/a", true))?, -101);
+    assert_eq!(error(op::GET_DATA, &Body::path_watch("/before", false))?, 0);
+    assert_eq!(error(op::CREATE2, &Body::create("/a", b"", 0))?, -119);
+    assert_eq!(error(op::CREATE, &Body::create("/a", b"", 0))?, -119);
+    assert_eq!(error(op::DELETE, &path().i32(-1))?, -119);
+    assert_eq!(error(op::SET_DATA, &path().buffer(None).i32(-1))?, -119);
+    assert_eq!(error(op::SET_ACL, &path().acl(raw::OPEN).i32(-1))?, -119);
+    assert_eq!(error(op::MULTI, &Body::multi(&[(op::CREATE, Body::create("/a", b"", 0))]))?, -119);
+    assert_eq!(error(op::SYNC, &path())?, -119);
+    assert_eq!(error(op::PING, &Body::new())?, 0);
+    let auth = Body::new().i32(0).string("digest").buffer(Some(b"u:p"));
+    assert_eq!(error(op::AUTH, &auth)?, 0);
+    assert_eq!(error(op::CLOSE_SESSION, &Body::new())?, 0);
+    assert!(raw.recv().is_err(), "the connection is closed");
+    Ok(())
+}
+
 /// What the lines of an answer have in common on all servers.
 fn lines(word: &str, text: &str) -> BTreeSet<String> {
     let key = |line: &str, separator| line.split(separator).next().unwrap_or_default().to_owned();
@@ -1098,6 +1126,31 @@ fn main() {
         let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
         let ours = ours().zookeeper_version(release()).start().map_err(|error| error.to_string())?;
         words_are_zookeepers(real.address(0), ours.addr()).map_err(|error| error.to_string())
+    });
+    suite.add("in-process", "a_member_without_the_others_is_read_only", || {
+        let server = Server::builder().members(3).start()?;
+        server.create("/before", "").map_err(io::Error::other)?;
+        for (index, member) in [Member::ReadOnly, Member::Down, Member::Down].into_iter().enumerate() {
+            server.set_member(index, member);
+        }
+        is_read_only(server.addr())?;
+        assert!(server.sessions().is_empty(), "{:?}", server.sessions());
+        let mut raw = Raw::read_only(server.addr(), 30_000)?;
+        server.set_member(0, Member::Current);
+        server.set_member(1, Member::Current);
+        assert!(raw.recv().is_err() && server.sessions().is_empty(), "its session ends with the mode");
+        Raw::connect(server.addr(), 30_000).map(|mut raw| drop(raw.create("/a", 0)))
+    });
+    suite.add_needing("zookeeper", "a_member_without_the_others_is_read_only", peers::zookeeper(), |_| {
+        let options = Options::new()
+            .jvm_arg("-Dreadonlymode.enabled=true")
+            .setting("localSessionsEnabled", "true")
+            .setting("localSessionsUpgradingEnabled", "true");
+        let real = ZooKeeper::ensemble(3, &options).map_err(|error| error.to_string())?;
+        let mut raw = Raw::connect(real.address(0), 30_000).map_err(|error| error.to_string())?;
+        raw.create("/before", 0);
+        (1..3).for_each(|member| real.kill(member));
+        is_read_only(real.address(0)).map_err(|error| error.to_string())
     });
     suite.add("in-process", "races_are_won", || {
         let server = Server::start()?;

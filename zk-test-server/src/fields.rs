@@ -28,11 +28,12 @@ pub(crate) const OPS: [(&str, Op); 19] = [
     ("set_acl", Op::SetAcl),
 ];
 
-const MEMBERS: [(&str, Member); 5] = [
+const MEMBERS: [(&str, Member); 6] = [
     ("current", Member::Current),
     ("behind", Member::Behind),
     ("cut_follower", Member::Cut(Isolation::Follower)),
     ("cut_deposed_leader", Member::Cut(Isolation::DeposedLeader)),
+    ("read_only", Member::ReadOnly),
     ("down", Member::Down),
 ];
 

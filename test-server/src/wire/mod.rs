@@ -154,7 +154,7 @@ mod tests {
         let zeros = "\0".repeat(16);
         let refused = format!("\0\0\0\x25\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10{zeros}\0");
         let bytes = |frame: Frame| frame.pieces().flatten().copied().collect::<Vec<_>>();
-        assert_eq!(bytes(reply::connect(None, true)), refused.as_bytes());
+        assert_eq!(bytes(reply::connect(None, Some(false))), refused.as_bytes());
         assert_eq!(
             bytes(reply::notification(3, "/a", -1)),
             b"\0\0\0\x1e\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\x03\0\0\0\x03\0\0\0\x02/a"

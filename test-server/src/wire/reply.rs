@@ -9,16 +9,17 @@ use crate::error::ServerError;
 pub(crate) const NOTIFICATION_XID: i32 = -1;
 pub(crate) const PING_XID: i32 = -2;
 
-/// Encodes the reply to a connect. If it is refused, timeout, session and password are zero.
-pub(crate) fn connect(session: Option<(i64, i32, &[u8; 16])>, knows_read_only: bool) -> Frame {
+/// Encodes the reply to a connect. If it is refused, timeout, session and password are zero. `read_only` is
+/// `None` for a client that does not know of it.
+pub(crate) fn connect(session: Option<(i64, i32, &[u8; 16])>, read_only: Option<bool>) -> Frame {
     let (id, timeout, password) = session.unwrap_or((0, 0, &[0; 16]));
     let mut writer = Writer::new();
     writer.i32(0);
     writer.i32(timeout);
     writer.i64(id);
     writer.buffer(Some(password));
-    if knows_read_only {
-        writer.bool(false);
+    if let Some(read_only) = read_only {
+        writer.bool(read_only);
     }
     writer.frame()
 }

@@ -12,8 +12,9 @@ pub(crate) struct Connect {
     pub(crate) timeout_ms: i32,
     pub(crate) session: i64,
     pub(crate) password: Vec<u8>,
-    /// Clients before 3.4 neither send the read-only flag nor understand it in the reply.
-    pub(crate) knows_read_only: bool,
+    /// Whether the client takes a member that is read-only. Clients before 3.4 neither send this nor
+    /// understand it in the reply.
+    pub(crate) read_only: Option<bool>,
 }
 
 impl Connect {
@@ -24,8 +25,8 @@ impl Connect {
         let timeout_ms = reader.i32()?;
         let session = reader.i64()?;
         let password = reader.bytes()?.unwrap_or_default();
-        let knows_read_only = !reader.is_empty();
-        Ok(Self { last_zxid_seen, timeout_ms, session, password, knows_read_only })
+        let read_only = if reader.is_empty() { None } else { Some(reader.bool()?) };
+        Ok(Self { last_zxid_seen, timeout_ms, session, password, read_only })
     }
 }
 

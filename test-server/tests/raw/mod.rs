@@ -216,6 +216,8 @@ pub struct Greeting {
     pub timeout: i32,
     pub session: i64,
     pub password: Vec<u8>,
+    /// Whether the member is read-only.
+    pub read_only: bool,
 }
 
 #[derive(Debug)]
@@ -264,14 +266,26 @@ impl Raw {
         password: &[u8],
         last_zxid: i64,
     ) -> io::Result<Self> {
+        Self::open(addr, &hello(last_zxid, timeout, session, password))
+    }
+
+    /// Begins a session, at a member that is read-only if need be.
+    pub fn read_only(addr: SocketAddr, timeout: i32) -> io::Result<Self> {
+        let mut hello = hello(0, timeout, 0, &[0; 16]);
+        hello.0.pop();
+        Self::open(addr, &hello.bool(true))
+    }
+
+    fn open(addr: SocketAddr, hello: &Body) -> io::Result<Self> {
         let mut stream = dial(addr)?;
-        write_frame(&mut stream, &hello(last_zxid, timeout, session, password).0)?;
+        write_frame(&mut stream, &hello.0)?;
         let answer = read_frame(&mut stream)?;
         let mut parse = Parse(&answer);
         let _protocol = parse.i32();
         let (timeout, session) = (parse.i32(), parse.i64());
         let password = parse.buffer().unwrap_or_default().to_vec();
-        Ok(Self { stream, greeting: Greeting { timeout, session, password }, next_xid: 1 })
+        let read_only = !parse.0.is_empty() && parse.bool();
+        Ok(Self { stream, greeting: Greeting { timeout, session, password, read_only }, next_xid: 1 })
     }
 
     pub fn session(&self) -> i64 {
