@@ -4,18 +4,16 @@
 //! keeps nothing. Its members are acquired in the order of their paths, each by an ordinary attempt, so that
 //! locks that are acquired in that order by others cannot deadlock with them.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use crate::engine::attempts::attempt;
-use crate::engine::attempts::stop::{Stop, Stopped};
+use crate::engine::attempts::in_session::{Stop, Stopped};
 use crate::engine::call::pending::{Caller, Pending};
-use crate::engine::grant::hold::{Hold, first_lost};
+use crate::engine::grant::hold::{Hold, first, first_lost};
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, Member, PathLock};
 use crate::engine::multi_lock::multi_look::{look, read_together};
 use crate::engine::request::look::InTheWay;
@@ -24,18 +22,18 @@ use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::{Waiting, WaitsFor};
 use crate::session::core::Core;
-use crate::session::leftovers::tickets::Ticket;
+use crate::session::leftovers::cleanup::Ticket;
 use crate::session::reports::log;
 
 /// Several locks of one client, at different paths, in the order of these paths at the servers.
 #[derive(Clone, Debug)]
-pub(crate) struct Members {
+pub(crate) struct MultiMembers {
     /// The first in this order.
     first: Member,
     in_order: Arc<[Member]>,
 }
 
-impl Members {
+impl MultiMembers {
     /// Returns the members of a multi-lock, which the caller has checked and sorted; `None` if there are none.
     pub(crate) fn new(in_order: Arc<[Member]>) -> Option<Self> {
         Some(Self { first: in_order.first()?.clone(), in_order })
@@ -59,9 +57,9 @@ impl Members {
 /// The members that are held, in the order in which they were acquired. Released in reverse when it is
 /// dropped: a contender that wants several of them, and waits for the first, finds the others free.
 #[derive(Debug, Default)]
-pub(crate) struct Holds(Vec<Hold>);
+pub(crate) struct Acquired(Vec<Hold>);
 
-impl Holds {
+impl Acquired {
     pub(crate) fn into_vec(mut self) -> Vec<Hold> {
         std::mem::take(&mut self.0)
     }
@@ -71,7 +69,7 @@ impl Holds {
     }
 }
 
-impl Drop for Holds {
+impl Drop for Acquired {
     fn drop(&mut self) {
         while let Some(hold) = self.0.pop() {
             drop(hold);
@@ -85,21 +83,9 @@ pub(crate) type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// The losses of the members that are held: each resolves with the path lock, and how it was lost.
 type Losses = Vec<BoxedFuture<(Arc<PathLock>, LostReason)>>;
 
-/// Waits for the first of these futures.
-pub(crate) async fn first<F: Future + Unpin>(futures: &mut [F]) -> F::Output {
-    poll_fn(|context| {
-        let ready = futures.iter_mut().find_map(|future| match Pin::new(future).poll(context) {
-            Poll::Ready(result) => Some(result),
-            Poll::Pending => None,
-        });
-        ready.map_or(Poll::Pending, Poll::Ready)
-    })
-    .await
-}
-
 /// Acquires all members. Dropping the future stops that, and releases the locks that it has. The kind of
 /// `ask` is that of each member.
-pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLockError> {
+pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired, TryLockError> {
     let (client, path) = (members.client(), members.first().path());
     if let Some(closed) = client.refuses(path) {
         return Err(closed.into());
@@ -123,7 +109,7 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
     };
     client.spawn(async move {
         // Its timer is the runtime's, of which the caller may have none.
-        let stop = Stop::new(ask.budget, cancelled);
+        let stop = Stop::new(ask.budget, cancelled, None);
         Box::pin(acquisition.run(stop, reply)).await;
     });
     pending.result().await
@@ -131,14 +117,14 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
 
 /// Has the log say it if the call waits for a member that its own client holds, as that of a single lock
 /// does. The call keeps the returned value for as long as it waits.
-pub(crate) fn watch_self_wait(members: &Members, ask: &Ask) -> Vec<Arc<()>> {
+pub(crate) fn watch_self_wait(members: &MultiMembers, ask: &Ask) -> Vec<Arc<()>> {
     let watch = |member: &Member| self_wait::watch(&member.path_lock, &Ask { kind: member.kind, ..*ask });
     members.in_order.iter().filter_map(watch).collect()
 }
 
 /// The acquisition of all members, from its start to its end.
 struct MultiAttempt {
-    members: Members,
+    members: MultiMembers,
     ask: Ask,
     started: Instant,
     /// The deadline; of a try, when it stops waiting for the servers.
@@ -148,7 +134,7 @@ struct MultiAttempt {
     deletions: Deletions,
 }
 
-type Reply = oneshot::Sender<Result<Holds, TryLockError>>;
+type MultiReply = oneshot::Sender<Result<Acquired, TryLockError>>;
 
 /// Why all members are given up.
 enum Why {
@@ -168,7 +154,7 @@ struct Deletions {
 }
 
 impl MultiAttempt {
-    async fn run(mut self, mut stop: Stop, reply: Reply) {
+    async fn run(mut self, mut stop: Stop, reply: MultiReply) {
         let why = loop {
             match self.acquire_all(&mut stop).await {
                 // If the caller has left, the holds come back here, and their drop releases them.
@@ -192,11 +178,11 @@ impl MultiAttempt {
     /// Acquires all members, in the order of their paths. If one is not granted, or lost while others are
     /// waited for, all are released: a contender that kept the others, and queued for the lost lock again,
     /// would not wait in the order of the paths (docs/protocol.md#multi-lock-loss).
-    async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Holds, Why> {
+    async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Acquired, Why> {
         if self.ask.budget.if_busy() == IfBusy::Fail {
             self.look_before_try(stop).await?;
         }
-        let mut holds = Holds::default();
+        let mut holds = Acquired::default();
         let mut losses = Losses::new();
         for (index, member) in Arc::clone(&self.members.in_order).iter().enumerate() {
             let ask = self.ask_for(index, member);
@@ -213,7 +199,7 @@ impl MultiAttempt {
             let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
             losses.push(Box::pin(async move { (path_lock, loss.await) }));
             holds.0.push(hold);
-            if progress.get().has_waited && index > 0 && first_lost(&holds.0).is_none() {
+            if progress.has_waited() && index > 0 && first_lost(&holds.0).is_none() {
                 self.deletions = Deletions::default();
             }
         }

@@ -8,20 +8,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::oneshot;
-use zookeeper_client as zk;
 
 use crate::engine::attempts::attempt::GIVEN_UP_WITHIN;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe;
 use crate::engine::request::look::unusable_directory;
-use crate::engine::request::requests::new_id;
+use crate::engine::request::requests::{Seat, new_id, watch};
 use crate::engine::while_held::convert_requests::ConversionRequests;
 use crate::error::{ConversionError, Lost, LostReason, Purpose};
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertStep, Converted, NotConverted};
 use crate::protocol::node_name::Kind;
-use crate::session::contents::watches::{WatchUse, changed};
 use crate::session::leftovers::cleanup::{Done, Item, Orphan};
-use crate::session::live::zk_session::{Session, SessionGone};
+use crate::session::live::zk_session::SessionGone;
 use crate::session::request::retry::clean_up_pause;
 
 /// A hold after a conversion, or as it was with the reason.
@@ -85,6 +83,8 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
         Kind::Exclusive => Conversion::upgrade(own.clone(), new.clone()),
     };
     let mut unfinished = Unfinished { hold: hold.without_release(), own, new, finished: false };
+    let number = hold.held().number();
+    let seat = Seat { path_lock: &path_lock, session: &session, number, kind };
     let mut requests = ConversionRequests::new(&path_lock, &session);
     let mut awaits_until = None;
     let converted = loop {
@@ -99,10 +99,10 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
             }
             ConvertStep::Await { node } => {
                 let until = *awaits_until.get_or_insert_with(|| Instant::now() + GIVEN_UP_WITHIN);
-                let given_up = until_changed(&session, path_lock.path().child(&node));
+                let given_up = watch(seat, None, &node);
                 let in_time = Instant::now() < until;
-                let waited = tokio::time::timeout_at(until.into(), given_up);
-                ConvertEvent::Awaited { is_late: !(in_time && waited.await.unwrap_or(false)) }
+                let waited = tokio::time::timeout_at(until.into(), given_up).await;
+                ConvertEvent::Awaited { is_late: !(in_time && waited.is_ok_and(|event| event.is_change())) }
             }
             ConvertStep::Pause { failures } => {
                 let pause = clean_up_pause(failures);
@@ -117,21 +117,6 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
     let outcome = finish(hold, &unfinished.own, kind, converted).await;
     unfinished.finished = true;
     outcome
-}
-
-/// Waits until something has happened to a node. Returns `false` if that cannot be known.
-async fn until_changed(session: &Session, path: String) -> bool {
-    let Some(_watching) = session.watches.watch(&path, WatchUse::Queue) else { return false };
-    let path = &path;
-    let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
-    match set {
-        Ok(Ok((_, _, watcher))) => {
-            changed(watcher).await;
-            true
-        }
-        Ok(Err(error)) => error == zk::Error::NoNode,
-        Err(SessionGone) => false,
-    }
 }
 
 /// Determines the node by which the lock is held from now on, and has the other deleted.

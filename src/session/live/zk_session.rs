@@ -19,7 +19,7 @@ use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::{Lease, LeaseMargin, LeaseState};
 use crate::protocol::moment::Moment;
 use crate::session::contents::directory_watches::DirectoryWatches;
-use crate::session::contents::holds::{HeldLock, Holds, Updated};
+use crate::session::contents::holds::{SessionLock, SessionLocks};
 use crate::session::contents::nodes::Nodes;
 use crate::session::contents::running::RunningCount;
 use crate::session::contents::unknown_creates::UnknownCreates;
@@ -42,7 +42,7 @@ pub(crate) struct Session {
     /// The negotiated session timeout.
     timeout: Duration,
     lease: SessionLease,
-    pub(crate) holds: Holds,
+    pub(crate) holds: SessionLocks,
     pub(crate) nodes: Nodes,
     pub(crate) unknown_creates: UnknownCreates,
     pub(crate) running: RunningCount,
@@ -101,7 +101,7 @@ impl Session {
             ended: watch::Sender::new(None),
             timeout,
             lease: SessionLease::new(Lease::new(timeout, margin), timeout),
-            holds: Holds::default(),
+            holds: SessionLocks::default(),
             nodes: Nodes::new(number),
             unknown_creates: UnknownCreates::default(),
             running: RunningCount::default(),
@@ -252,7 +252,7 @@ impl Session {
     }
 
     /// Has the log say that a lock was lost.
-    pub(crate) fn log_loss(&self, lock: &dyn HeldLock, reason: LostReason) {
+    pub(crate) fn log_loss(&self, lock: &dyn SessionLock, reason: LostReason) {
         let (path, name, session) = (lock.directory().user(), lock.node(), self.number);
         let node = &*name;
         if reason == LostReason::Closed && self.end_expected.load(Ordering::Relaxed) {
@@ -278,8 +278,8 @@ impl Session {
     }
 
     /// Registers a lock by its current state, or forgets it. Called after each change of that state.
-    pub(crate) fn look_after(self: &Arc<Self>, lock: &Arc<dyn HeldLock>) {
-        let Updated { is_first, lease_end } = self.holds.update(lock);
+    pub(crate) fn look_after(self: &Arc<Self>, lock: &Arc<dyn SessionLock>) {
+        let (is_first, lease_end) = self.holds.update(lock);
         if is_first {
             lease_timer::arm(&(Arc::<Self>::clone(self) as Arc<dyn Leased>));
         }
