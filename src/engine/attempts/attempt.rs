@@ -206,7 +206,7 @@ impl Attempt {
                 Err(end) => return drop(self.tell(end)),
             };
             self.progress.set_node(None);
-            let _counted = session.running.begin();
+            let _counted = session.running.subscribe();
             let seat = Seat { path_lock: &path_lock, session: &session, number, kind };
             let (mut here, step) = InSession::begin(self, seat, stop);
             let end = match here.look_first().await {

@@ -21,7 +21,6 @@ use crate::protocol::moment::Moment;
 use crate::session::contents::directory_watches::DirectoryWatches;
 use crate::session::contents::holds::{SessionLock, SessionLocks};
 use crate::session::contents::nodes::Nodes;
-use crate::session::contents::running::RunningCount;
 use crate::session::contents::unknown_creates::UnknownCreates;
 use crate::session::contents::watches::WatchLimit;
 use crate::session::contents::window::Windows;
@@ -45,7 +44,9 @@ pub(crate) struct Session {
     pub(crate) holds: SessionLocks,
     pub(crate) nodes: Nodes,
     pub(crate) unknown_creates: UnknownCreates,
-    pub(crate) running: RunningCount,
+    /// What may have requests under way in it, such as attempts and conversions, subscribes to this: its end waits until
+    /// the last has gone.
+    pub(crate) running: watch::Sender<()>,
     pub(crate) watches: Arc<WatchLimit>,
     pub(crate) directory_watches: DirectoryWatches,
     pub(crate) windows: Windows,
@@ -104,7 +105,7 @@ impl Session {
             holds: SessionLocks::default(),
             nodes: Nodes::new(number),
             unknown_creates: UnknownCreates::default(),
-            running: RunningCount::default(),
+            running: watch::Sender::new(()),
             watches: Arc::default(),
             directory_watches: DirectoryWatches::default(),
             windows: Windows::default(),
@@ -355,7 +356,7 @@ impl Session {
     /// Returns whether there is anything to write in the session: heartbeats, while there are nodes, or
     /// creates.
     pub(crate) fn is_wanted(&self) -> bool {
-        *self.nodes.count().borrow() > 0 || *self.running.watch().borrow() > 0
+        *self.nodes.count().borrow() > 0 || self.running.receiver_count() > 0
     }
 }
 
