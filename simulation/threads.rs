@@ -1,6 +1,6 @@
-//! Replaces the library's `src/session/threads/background.rs` in a simulation: one thread of the operating system runs all processes, in
-//! virtual time. A thread is a [`Host`] there, whose tasks end with the first of them, as those of a runtime
-//! do, and are not polled while it is frozen.
+//! Replaces the library's `src/session/threads/background.rs` in a simulation: one thread of the operating system runs
+//! all processes, in virtual time. A thread is a [`Host`] there, whose tasks end with the first of them, as those of a
+//! runtime do, and are not polled while it is frozen.
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::engine::grant::hold::Hold;
-use crate::engine::multi_lock::multi::first;
+use crate::engine::grant::hold::{Hold, first};
 use crate::engine::node::held::Held;
 use crate::engine::while_held::revoke;
 use crate::error::{Lost, LostReason, ReleaseError, TransactionError};

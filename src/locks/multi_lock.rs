@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Member};
-use crate::engine::multi_lock::multi::{self, Holds, Members};
+use crate::engine::multi_lock::multi::{self, Acquired, MultiMembers};
 use crate::error::{AcquireError, BuildError, Lost, TryLockError};
 use crate::locks::guard_set::{GuardSet, Shares};
 use crate::locks::guards::guard_methods;
@@ -29,7 +29,7 @@ const MAX_MEMBERS: usize = 1_000;
 /// Any mix of mutexes, fair locks, read locks and write locks of one client. It is Curator's class of that
 /// name, with one deadline for all members, and with nothing kept after an error.
 ///
-/// Members are acquired one after the other, each as a lock by itself. A release takes a request for each
+/// MultiMembers are acquired one after the other, each as a lock by itself. A release takes a request for each
 /// member; they are sent together.
 ///
 /// # No deadlock
@@ -93,7 +93,7 @@ const MAX_MEMBERS: usize = 1_000;
 /// ```
 #[derive(Clone)]
 pub struct InterProcessMultiLock {
-    members: Members,
+    members: MultiMembers,
     /// Where each member, in the order in which they were given, is among those.
     as_given: Arc<[usize]>,
 }
@@ -235,7 +235,7 @@ impl InterProcessMultiLock {
         let mut as_given: Vec<(usize, usize)> =
             in_order.iter().enumerate().map(|(index, (given, _))| (*given, index)).collect();
         as_given.sort_unstable();
-        let members = Members::new(in_order.into_iter().map(|(_, member)| member).collect());
+        let members = MultiMembers::new(in_order.into_iter().map(|(_, member)| member).collect());
         let as_given = as_given.into_iter().map(|(_, index)| index).collect();
         Ok(Self { members: members.ok_or(BuildError::NoMembers)?, as_given })
     }
@@ -261,15 +261,15 @@ impl InterProcessMultiLock {
         let _waiting = multi::watch_self_wait(&self.members, &ask);
         let call = Call::begin_multi(first, &mut ask);
         let attempt = |ask| multi::acquire(self.members.clone(), ask);
-        let result = lock::until_had(ask, attempt, Holds::as_slice).await;
-        Ok(MultiLockGuard::new(call.ended(first, result, Holds::as_slice)?, self.as_given))
+        let result = lock::until_had(ask, attempt, Acquired::as_slice).await;
+        Ok(MultiLockGuard::new(call.ended(first, result, Acquired::as_slice)?, self.as_given))
     }
 
     async fn granted_at_once(self, mut ask: Ask) -> Result<MultiLockGuard, TryLockError> {
         let first = self.members.first();
         let call = Call::begin_multi(first, &mut ask);
-        let granted = lock::had(multi::acquire(self.members.clone(), ask).await, Holds::as_slice);
-        Ok(MultiLockGuard::new(call.ended(first, granted, Holds::as_slice)?, self.as_given))
+        let granted = lock::had(multi::acquire(self.members.clone(), ask).await, Acquired::as_slice);
+        Ok(MultiLockGuard::new(call.ended(first, granted, Acquired::as_slice)?, self.as_given))
     }
 
     fn given(&self) -> impl Iterator<Item = &Member> {
@@ -363,7 +363,7 @@ guard_methods!(
 );
 
 impl MultiLockGuard {
-    fn new(holds: Holds, as_given: Arc<[usize]>) -> Self {
+    fn new(holds: Acquired, as_given: Arc<[usize]>) -> Self {
         Self { guards: GuardSet::new(holds.into_vec()), as_given }
     }
 

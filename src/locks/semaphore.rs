@@ -462,7 +462,8 @@ impl InterProcessSemaphore {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     pub async fn limit(&self) -> Result<u32, Error> {
-        self.look(|path_lock, semaphore| async move { limit::limit(&path_lock, &semaphore).await }).await
+        self.look(|path_lock, semaphore| async move { limit::limit(&path_lock, &semaphore, false).await })
+            .await
     }
 
     /// Sets the limit for all processes, from now on.

@@ -107,6 +107,17 @@ pub(crate) enum AcquireEvent {
     GiveUp,
 }
 
+impl AcquireEvent {
+    /// Returns whether the predecessor has changed, or is gone.
+    pub(crate) fn is_change(&self) -> bool {
+        match self {
+            Self::Changed => true,
+            Self::WatchFailed(failure) => failure.kind == FailureKind::NoNode,
+            _ => false,
+        }
+    }
+}
+
 /// A node of this attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnNode {

@@ -37,31 +37,31 @@ pub(crate) struct Numbered {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Frontier {
     /// No contender is left of the creates up to here.
-    no_contender: Option<Known>,
+    no_contender: Option<GoneThrough>,
     /// No writer is left of the creates up to here.
-    no_writer: Option<Known>,
+    no_writer: Option<GoneThrough>,
     /// The nodes that hold the lock, by name.
-    holders: BTreeMap<Arc<str>, Holder>,
+    holders: BTreeMap<Arc<str>, GrantedNode>,
     /// How many grants in a row have not waited.
     free_grants: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Holder {
+struct GrantedNode {
     node: Numbered,
     /// Whether its deletion was sent. It is answered before anything that is sent from then on.
     leaving: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Known {
+struct GoneThrough {
     /// The last of these creates; -1 before the first.
     through: i32,
     /// When the node was created by which this is known.
     since: i64,
 }
 
-impl Known {
+impl GoneThrough {
     /// Returns the same of one create more, which made a node that is gone or does not count.
     fn beyond(self, node: Numbered) -> Self {
         // An older node is one of another incarnation.
@@ -102,7 +102,7 @@ impl Frontier {
             self.free_grants = 0;
         } else if node.kind == Kind::Shared {
             // This is set at once: the next reader's reply may be judged before this one is granted the lock.
-            self.no_writer = Some(Known { through: node.sequence, since: node.czxid });
+            self.no_writer = Some(GoneThrough { through: node.sequence, since: node.czxid });
         }
         is_first
     }
@@ -126,19 +126,19 @@ impl Frontier {
             (false, _) => 0,
         };
         // An older node most likely belongs to an earlier incarnation, and its notification is late.
-        let is_newer = |known: Option<Known>| known.is_none_or(|known| known.since < since);
+        let is_newer = |known: Option<GoneThrough>| known.is_none_or(|known| known.since < since);
         match node.kind {
             Kind::Exclusive => {
-                self.no_contender = Some(Known { through: before, since });
+                self.no_contender = Some(GoneThrough { through: before, since });
                 self.no_writer = self.no_contender;
             }
             Kind::Shared if is_newer(self.no_writer) => {
-                self.no_writer = Some(Known { through: sequence, since });
+                self.no_writer = Some(GoneThrough { through: sequence, since });
             }
             Kind::Shared => {}
         }
         if self.holders.len() < MOST_HOLDERS {
-            self.holders.insert(name.into(), Holder { node, leaving: false });
+            self.holders.insert(name.into(), GrantedNode { node, leaving: false });
         }
         self.is_quiet()
     }
@@ -154,7 +154,7 @@ impl Frontier {
     pub(crate) fn gone(&mut self, name: &str, how: Gone<'_>) {
         let holder = self.holders.remove(name);
         match (how, holder) {
-            (Gone::Deleted | Gone::HandedOver { .. }, Some(Holder { node, .. })) => {
+            (Gone::Deleted | Gone::HandedOver { .. }, Some(GrantedNode { node, .. })) => {
                 self.no_contender = self.no_contender.map(|known| known.beyond(node));
                 self.no_writer = self.no_writer.map(|known| known.beyond(node));
             }

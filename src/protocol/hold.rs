@@ -314,9 +314,9 @@ impl HoldState {
                 }
                 effects.refused = self.is_lost_or_released();
             }
-            HoldEvent::GivenUp => effects.lost = self.session_over(LostReason::GivenUp),
+            HoldEvent::GivenUp => effects.lost = self.lose_with_session(LostReason::GivenUp),
             HoldEvent::SessionEnding(reason) | HoldEvent::SessionEnded(reason) => {
-                effects.lost = self.session_over(reason);
+                effects.lost = self.lose_with_session(reason);
             }
             HoldEvent::NodeDeleted { node } => {
                 // Unless it has been released or converted since the check was sent.
@@ -344,7 +344,7 @@ impl HoldState {
                 effects.lost = match self.stage {
                     // Its conversion was dropped and has released it, which the waiting guard does not know.
                     Stage::Released => self.lose(LostReason::Closed, Leftover::None),
-                    _ => self.session_over(LostReason::Closed),
+                    _ => self.lose_with_session(LostReason::Closed),
                 }
             }
             HoldEvent::Release { lease, now } => self.release(lease, now, &mut effects),
@@ -379,7 +379,7 @@ impl HoldState {
         Some(reason)
     }
 
-    fn session_over(&mut self, reason: LostReason) -> Option<LostReason> {
+    fn lose_with_session(&mut self, reason: LostReason) -> Option<LostReason> {
         match self.stage {
             Stage::Held => self.lose(reason, Leftover::OfSession),
             Stage::Converting => self.lose(reason, Leftover::OfConversion),
@@ -561,7 +561,7 @@ mod tests {
         let held: &[HoldEvent] = &[];
         let converting: &[HoldEvent] = &[BeginConversion];
         let kept: &[HoldEvent] = &[expired()];
-        let session_over: &[HoldEvent] = &[SessionEnding(SessionExpired)];
+        let lose_with_session: &[HoldEvent] = &[SessionEnding(SessionExpired)];
         let lost_converting: &[HoldEvent] = &[BeginConversion, expired()];
         let gone: &[HoldEvent] = &[deleted("own")];
         let released: &[HoldEvent] = &[release()];
@@ -593,9 +593,9 @@ mod tests {
             (kept, GraceOver, delete(false), Care::Nothing),
             (kept, release(), Effects { report: Some(LeaseExpired), ..delete(false) }, Care::Nothing),
             (kept, BeginConversion, refused(), Care::Keep { until: UNTIL }),
-            (session_over, expired(), none(), WATCH),
-            (session_over, SessionEnded(SessionExpired), none(), WATCH),
-            (session_over, release(), delete(false), Care::Nothing),
+            (lose_with_session, expired(), none(), WATCH),
+            (lose_with_session, SessionEnded(SessionExpired), none(), WATCH),
+            (lose_with_session, release(), delete(false), Care::Nothing),
             (lost_converting, converted(Kind::Exclusive), refused(), WATCH),
             (lost_converting, release(), report(LeaseExpired), WATCH),
             (lost_converting, GraceOver, none(), WATCH),
@@ -632,7 +632,7 @@ mod tests {
         let lost_converting: &[HoldEvent] = &[extend(END), BeginConversion, over(END)];
         let lease_over: &[HoldEvent] = &[extend(END), over(END)];
         let kept: &[HoldEvent] = &[extend(END), expired()];
-        let session_over: &[HoldEvent] = &[extend(END), SessionEnding(SessionExpired)];
+        let lose_with_session: &[HoldEvent] = &[extend(END), SessionEnding(SessionExpired)];
         let released: &[HoldEvent] = &[extend(END), release()];
         let table = [
             (unleased, over(UNTIL), none(), WATCH),
@@ -666,7 +666,7 @@ mod tests {
             (lease_over, SessionEnded(Closed), none(), Care::Nothing),
             (kept, over(END), none(), Care::Keep { until: UNTIL }),
             (kept, extend(later), refused(), Care::Keep { until: UNTIL }),
-            (session_over, over(END), none(), WATCH),
+            (lose_with_session, over(END), none(), WATCH),
             (released, over(END), none(), Care::Nothing),
             (released, extend(later), refused(), Care::Nothing),
         ];

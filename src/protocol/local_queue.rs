@@ -37,9 +37,8 @@ use std::sync::Arc;
 use crate::protocol::frontier::Frontier;
 pub(crate) use crate::protocol::frontier::Numbered;
 use crate::protocol::node_name::Kind;
-pub(crate) use crate::protocol::notice::{Notice, Told};
 use crate::protocol::own_nodes::LocalNodes;
-pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour};
+pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour, Notice, Told};
 
 /// The attempts of one client on one path; see the [module](self). `W` wakes an attempt with a [`Notice`],
 /// and `L` receives a list.

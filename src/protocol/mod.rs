@@ -18,7 +18,6 @@ pub(crate) mod lease;
 pub(crate) mod local_queue;
 pub(crate) mod moment;
 pub(crate) mod node_name;
-mod notice;
 pub(crate) mod once;
 mod own_nodes;
 pub(crate) mod permits;

@@ -18,14 +18,14 @@ pub(crate) type Listing = Result<Arc<Queue>, Unusable>;
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Queue {
     naming: Naming,
-    contenders: Vec<Contender>,
+    contenders: Vec<QueueEntry>,
     /// The first contender of another order, and its number.
     other_order: Option<(i32, String)>,
     foreign_children: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Contender {
+struct QueueEntry {
     sequence: i32,
     kind: Kind,
     name: String,
@@ -79,7 +79,7 @@ impl Queue {
                 }
                 Child::Contender { sequence, kind } => {
                     let is_upgrade = upgraded_from(&name, naming).is_some();
-                    contenders.push(Contender { sequence, kind, name, is_upgrade, writer_before: None });
+                    contenders.push(QueueEntry { sequence, kind, name, is_upgrade, writer_before: None });
                 }
                 Child::OtherOrder { sequence } => {
                     other_order = other_order.into_iter().chain([(sequence, name)]).min();
@@ -192,7 +192,7 @@ impl Queue {
         let rank = name.and_then(|name| self.rank(name)).unwrap_or(self.contenders.len());
         let before = self.contenders.iter().take(rank);
         let waited_for =
-            move |contender: &&Contender| kind == Kind::Exclusive || contender.kind == Kind::Exclusive;
+            move |contender: &&QueueEntry| kind == Kind::Exclusive || contender.kind == Kind::Exclusive;
         let count = match kind {
             Kind::Exclusive => rank,
             Kind::Shared => before.clone().filter(waited_for).count(),
@@ -207,7 +207,7 @@ impl Queue {
 
     /// Returns the contenders of one kind, or of all, in order.
     pub(crate) fn in_order(&self, kind: Option<Kind>) -> impl Iterator<Item = &str> {
-        let wanted = move |contender: &&Contender| kind.is_none_or(|kind| contender.kind == kind);
+        let wanted = move |contender: &&QueueEntry| kind.is_none_or(|kind| contender.kind == kind);
         self.contenders.iter().filter(wanted).map(|contender| &*contender.name)
     }
 }
@@ -225,7 +225,7 @@ impl Queue {
     }
 }
 
-impl Contender {
+impl QueueEntry {
     /// The order of contenders.
     fn key(&self) -> (i32, Kind, &str) {
         (self.sequence, self.kind, &self.name)

@@ -51,14 +51,14 @@ impl Default for HandOff {
 
 /// The order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Position {
+pub(crate) struct Arrival {
     /// `false` before `true`: a caller whose lock was lost before it had it goes before later callers.
     is_new: bool,
     /// The number of the attempt.
     number: u64,
 }
 
-impl Position {
+impl Arrival {
     pub(crate) fn new(number: u64, again: bool) -> Self {
         Self { is_new: !again, number }
     }
@@ -83,9 +83,9 @@ pub(crate) enum Newcomer<H> {
 
 /// Who has a released node next.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next<W> {
+pub(crate) enum PassOn<W> {
     /// The caller that has waited longest.
-    To(Position, W),
+    To(Arrival, W),
     /// No caller yet: the node is kept.
     Keep,
     /// It stays with the others that are inside.
@@ -107,7 +107,7 @@ enum Others {
 
 /// A node by which this client has the lock, or had it.
 #[derive(Debug)]
-struct Node<H> {
+struct SharedNode<H> {
     /// The holds by which it is held, or the one by which it is kept.
     inside: BTreeMap<u64, H>,
     is_kept: bool,
@@ -117,7 +117,7 @@ struct Node<H> {
     holders: u32,
 }
 
-impl<H> Node<H> {
+impl<H> SharedNode<H> {
     /// Counts another holder, if it may have the node. It does `alone`, while no other client wants the lock.
     fn another(&mut self, alone: bool, bounds: HandOff, now: Moment) -> bool {
         if alone {
@@ -132,19 +132,11 @@ impl<H> Node<H> {
 }
 
 #[derive(Debug)]
-struct Waiting<W, D> {
+struct WaitingCaller<W, D> {
     waiter: W,
     deadline: Option<D>,
     /// How many attempts had begun when it came.
     attempts: u64,
-}
-
-/// A caller that waits no longer.
-#[derive(Debug)]
-pub(crate) struct Late<W> {
-    pub(crate) waiter: W,
-    /// How many of this room were before it.
-    pub(crate) before: usize,
 }
 
 /// The callers of one room, and their nodes, each by the number of the first hold by which it was held. `W`
@@ -155,12 +147,12 @@ pub(crate) struct Room<W, D, H> {
     kind: Kind,
     hand_off: HandOff,
     sticky: bool,
-    waiting: BTreeMap<Position, Waiting<W, D>>,
-    deadlines: BTreeSet<(D, Position)>,
+    waiting: BTreeMap<Arrival, WaitingCaller<W, D>>,
+    deadlines: BTreeSet<(D, Arrival)>,
     /// The node that callers may have next.
     current: Option<u64>,
     /// This node, and earlier ones that no other caller gets, while a hold is inside.
-    nodes: BTreeMap<u64, Node<H>>,
+    nodes: BTreeMap<u64, SharedNode<H>>,
     /// Whether an attempt is under way.
     attempt: bool,
     /// How many have begun.
@@ -182,7 +174,7 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         }
     }
 
-    fn node(&self) -> Option<&Node<H>> {
+    fn node(&self) -> Option<&SharedNode<H>> {
         self.nodes.get(&self.current?)
     }
 
@@ -220,13 +212,13 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
     }
 
     /// Adds a caller that waits.
-    pub(crate) fn wait(&mut self, at: Position, waiter: W, deadline: Option<D>) {
+    pub(crate) fn wait(&mut self, at: Arrival, waiter: W, deadline: Option<D>) {
         self.deadlines.extend(deadline.map(|deadline| (deadline, at)));
-        self.waiting.insert(at, Waiting { waiter, deadline, attempts: self.attempts });
+        self.waiting.insert(at, WaitingCaller { waiter, deadline, attempts: self.attempts });
     }
 
-    fn take(&mut self, at: Position) -> Option<W> {
-        let Waiting { waiter, deadline, .. } = self.waiting.remove(&at)?;
+    fn take(&mut self, at: Arrival) -> Option<W> {
+        let WaitingCaller { waiter, deadline, .. } = self.waiting.remove(&at)?;
         if let Some(deadline) = deadline {
             self.deadlines.remove(&(deadline, at));
         }
@@ -239,7 +231,7 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
     }
 
     /// Removes a waiter whose caller has left; `None` if it waits no more.
-    pub(crate) fn leave(&mut self, at: Position) -> Option<W> {
+    pub(crate) fn leave(&mut self, at: Arrival) -> Option<W> {
         self.take(at)
     }
 
@@ -302,7 +294,7 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
 
     fn open(&mut self, number: u64, hold: H, now: Moment) {
         let inside = BTreeMap::from([(number, hold)]);
-        let node = Node { inside, is_kept: false, others: Others::Unknown, since: now, holders: 1 };
+        let node = SharedNode { inside, is_kept: false, others: Others::Unknown, since: now, holders: 1 };
         self.nodes.insert(number, node);
         self.current = Some(number);
     }
@@ -311,7 +303,7 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
     /// Another attempt starts for later callers, with its full time and tries.
     pub(crate) fn failed(&mut self) -> Vec<W> {
         self.attempt = false;
-        let is_told = |waiting: &Waiting<W, D>| waiting.attempts < self.attempts;
+        let is_told = |waiting: &WaitingCaller<W, D>| waiting.attempts < self.attempts;
         let told: Vec<_> =
             self.waiting.iter().filter(|(_, waiting)| is_told(waiting)).map(|(at, _)| *at).collect();
         told.into_iter().filter_map(|at| self.take(at)).collect()
@@ -321,11 +313,6 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
     pub(crate) fn take_all(&mut self) -> Vec<W> {
         self.deadlines.clear();
         std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.waiter).collect()
-    }
-
-    /// Returns the earliest deadline of the waiting callers.
-    pub(crate) fn next_deadline(&self) -> Option<D> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
     /// Returns the first that waits.
@@ -339,9 +326,9 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         Some((*deadline, &self.waiting.get(at)?.waiter))
     }
 
-    /// Removes those whose deadline has passed. One pass over the queue for all of them, and a timer of the
+    /// Removes those whose deadline has passed. Returns each with the number of those that were before it. One pass over the queue for all of them, and a timer of the
     /// task's fires once in a millisecond at most: so does this, however many deadlines there are.
-    pub(crate) fn late(&mut self, now: D) -> Vec<Late<W>> {
+    pub(crate) fn late(&mut self, now: D) -> Vec<(W, usize)> {
         let over: BTreeSet<_> =
             self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, at)| *at).collect();
         let Some(last) = over.last() else { return Vec::new() };
@@ -351,39 +338,38 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
             .enumerate()
             .filter_map(|(before, (at, _))| over.contains(at).then_some((before, *at)))
             .collect();
-        let late = |(before, at)| Some(Late { waiter: self.take(at)?, before });
-        ranks.into_iter().filter_map(late).collect()
+        ranks.into_iter().filter_map(|(before, at)| Some((self.take(at)?, before))).collect()
     }
 
     /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy` is whether
     /// the node may be passed on, by its lease and all that is known of it. A caller that has it next, or a
     /// hold by which it is kept, must [enter](Self::enter) it. `Delete` is followed by [`over`](Self::over),
     /// once the deletion is on its way.
-    pub(crate) fn released(&mut self, node: u64, hold: u64, now: Moment, healthy: bool) -> Next<W> {
+    pub(crate) fn released(&mut self, node: u64, hold: u64, now: Moment, healthy: bool) -> PassOn<W> {
         let (bounds, alone) = (self.hand_off, self.is_alone());
         let first = self.waiting.first_key_value().map(|(at, _)| *at);
         // A hold that has taken its node out has it for itself.
-        let Some(state) = self.nodes.get_mut(&node) else { return Next::Delete };
+        let Some(state) = self.nodes.get_mut(&node) else { return PassOn::Delete };
         // A hold that has left already does not take the node from the others.
         let was_inside = state.inside.remove(&hold).is_some();
         if !was_inside || !state.inside.is_empty() {
             if was_inside && !healthy {
                 self.pass_by(node);
             }
-            return Next::Stays;
+            return PassOn::Stays;
         }
         state.is_kept = false;
         if !healthy || self.current != Some(node) {
-            return Next::Delete;
+            return PassOn::Delete;
         }
         let Some(at) = first else {
             state.is_kept = alone;
-            return if alone { Next::Keep } else { Next::Delete };
+            return if alone { PassOn::Keep } else { PassOn::Delete };
         };
         if !state.another(alone, bounds, now) {
-            return Next::Delete;
+            return PassOn::Delete;
         }
-        self.take(at).map_or(Next::Delete, |waiter| Next::To(at, waiter))
+        self.take(at).map_or(PassOn::Delete, |waiter| PassOn::To(at, waiter))
     }
 
     /// Records that a hold has ended, and its deletion, if it needs one, is on its way.
@@ -508,11 +494,11 @@ mod tests {
     #[test]
     fn what_a_room_says_of_those_that_wait_and_of_its_node() {
         let mut room = Room::<u64, u64, u64>::new(Kind::Exclusive, HandOff::NONE, true);
-        assert_eq!((room.ahead_of_last(), room.next_deadline()), (0, None));
+        assert_eq!((room.ahead_of_last(), room.next_late()), (0, None));
         for (number, deadline) in [(1, 30), (2, 20), (3, 40)] {
-            room.wait(Position::new(number, false), number, Some(deadline));
+            room.wait(Arrival::new(number, false), number, Some(deadline));
         }
-        assert_eq!((room.ahead_of_last(), room.next_deadline()), (2, Some(20)));
+        assert_eq!((room.ahead_of_last(), room.next_late()), (2, Some((20, &2))));
         assert_eq!((room.first(), room.next_late()), (Some(&1), Some((20, &2))));
         assert!(!room.is_under_way());
         room.attempt_begins();
@@ -522,14 +508,14 @@ mod tests {
         assert_eq!((room.hold(), room.kept(), room.holders().count()), (Some(&7), None, 1));
         // The holder, and the other that waits.
         assert_eq!(room.ahead_of_last(), 2);
-        assert_eq!((room.take_all(), room.next_deadline()), (vec![2, 3], None));
+        assert_eq!((room.take_all(), room.next_late()), (vec![2, 3], None));
     }
 
     #[test]
     fn all_readers_that_wait_share_a_grant() {
         let mut room = Room::<u64, (), u64>::new(Kind::Shared, HandOff::NONE, false);
         for number in [1, 2] {
-            room.wait(Position::new(number, false), number, None);
+            room.wait(Arrival::new(number, false), number, None);
         }
         room.attempt_begins();
         let now = Moment::at(Duration::ZERO);
@@ -540,8 +526,8 @@ mod tests {
         // The bounds are those of a row.
         assert_eq!(room.newcomer(now, true), Newcomer::Waits);
         assert!(!room.has_node());
-        assert_eq!(room.released(7, 7, now, true), Next::Stays);
-        assert_eq!(room.released(7, 8, now, true), Next::Delete);
+        assert_eq!(room.released(7, 7, now, true), PassOn::Stays);
+        assert_eq!(room.released(7, 8, now, true), PassOn::Delete);
     }
 
     #[test]
@@ -549,11 +535,11 @@ mod tests {
         let now = Moment::at(Duration::ZERO);
         let mut room = Room::<u64, (), u64>::new(Kind::Shared, HandOff::NONE, true);
         assert!(room.adopt(1, 1, now));
-        assert_eq!(room.released(1, 1, now, true), Next::Keep);
+        assert_eq!(room.released(1, 1, now, true), PassOn::Keep);
         room.enter(2, 2);
         assert!(room.take_out(1, 1));
         assert_eq!((room.kept().copied(), room.give_up()), (Some(2), Some(2)));
-        assert_eq!(room.released(1, 2, now, true), Next::Delete);
+        assert_eq!(room.released(1, 2, now, true), PassOn::Delete);
         assert!(room.take_out(1, 1));
     }
 
@@ -563,15 +549,15 @@ mod tests {
         let now = Moment::at(Duration::ZERO);
         let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, HandOff { max: 2, ..HandOff::NONE }, true);
         assert!(room.adopt(1, 1, now));
-        assert_eq!(room.released(1, 1, now, true), Next::Keep);
+        assert_eq!(room.released(1, 1, now, true), PassOn::Keep);
         room.enter(2, 2);
         assert_eq!((room.others_come(1), room.kept(), room.holders().count()), (Some(2), None, 0));
         assert_eq!(room.newcomer(now, true), Newcomer::Waits);
-        room.wait(Position::new(3, false), 3, None);
-        assert_eq!(room.released(1, 2, now, true), Next::To(Position::new(3, false), 3));
+        room.wait(Arrival::new(3, false), 3, None);
+        assert_eq!(room.released(1, 2, now, true), PassOn::To(Arrival::new(3, false), 3));
         room.enter(3, 3);
         assert_eq!(room.holders().collect::<Vec<_>>(), [&3]);
-        assert_eq!(room.released(1, 3, now, true), Next::Delete);
+        assert_eq!(room.released(1, 3, now, true), PassOn::Delete);
     }
 
     /// A hold that was granted a node by itself is the room's, unless others have one or are about to.
@@ -581,11 +567,11 @@ mod tests {
         let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, HandOff { max: 2, ..HandOff::NONE }, false);
         assert!(room.adopt(1, 1, now));
         assert!(!room.adopt(2, 2, now) && room.is_current(1));
-        room.wait(Position::new(3, false), 3, None);
+        room.wait(Arrival::new(3, false), 3, None);
         assert!(!room.wants_attempt());
-        assert_eq!(room.released(1, 1, now, true), Next::To(Position::new(3, false), 3));
+        assert_eq!(room.released(1, 1, now, true), PassOn::To(Arrival::new(3, false), 3));
         room.over(1, 3);
-        room.wait(Position::new(4, false), 4, None);
+        room.wait(Arrival::new(4, false), 4, None);
         assert!(!room.adopt(5, 5, now), "another is about to have one");
         room.attempt_begins();
         assert!(!room.adopt(5, 5, now));

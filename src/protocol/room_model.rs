@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
-use crate::protocol::room::{HandOff, Newcomer, Next, Position, Room};
+use crate::protocol::room::{Arrival, HandOff, Newcomer, PassOn, Room};
 
 /// Something that happens, or does not if it cannot.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +140,7 @@ impl Model {
         let number = self.next;
         self.next += 1;
         if !self.takes_kept(healthy) {
-            self.room.wait(Position::new(number, false), number, deadline);
+            self.room.wait(Arrival::new(number, false), number, deadline);
             self.waiting.push_back((number, deadline));
         }
     }
@@ -197,26 +197,26 @@ impl Model {
         let in_bounds = self.row.1 + 1 < bounds.max && self.now.since(self.row.0) < bounds.time;
         let may = healthy && (alone || in_bounds);
         match next {
-            Next::To(at, number) => {
+            PassOn::To(at, number) => {
                 assert!(may, "handed over beyond the bounds");
                 assert_eq!(at.number(), number);
                 self.row = if alone { (self.now, 0) } else { (self.row.0, self.row.1 + 1) };
                 self.room.enter(number, number);
                 self.granted(number);
             }
-            Next::Delete => {
+            PassOn::Delete => {
                 assert!(!may || self.waiting.is_empty(), "a waiter was passed over");
                 assert!(!(healthy && alone), "it was to be kept");
                 assert!(!self.room.wants_attempt(), "the node is not on its way out yet");
                 self.room.over(self.node, holder);
                 return;
             }
-            Next::Keep => {
+            PassOn::Keep => {
                 assert!(healthy && alone && self.waiting.is_empty(), "kept from another");
                 self.room.enter(idle, idle);
                 self.kept = Some(idle);
             }
-            Next::Stays => panic!("a second holder"),
+            PassOn::Stays => panic!("a second holder"),
         }
         // Passing the node on begins the look, once.
         assert_eq!(self.room.begin_look(), (alone && !self.is_watched).then_some(self.node));
@@ -226,7 +226,7 @@ impl Model {
     /// The release of a lost hold comes too late to mean anything, also where another has a node by then.
     fn late_release(&mut self) {
         if let Some((node, hold)) = self.lost.take() {
-            assert_eq!(self.room.released(node, hold, self.now, true), Next::Delete);
+            assert_eq!(self.room.released(node, hold, self.now, true), PassOn::Delete);
             self.room.over(node, hold);
         }
     }
@@ -243,14 +243,13 @@ impl Model {
                     .filter(|(_, waiting)| is_late(waiting))
                     .map(|(before, (number, _))| (*number, before))
                     .collect();
-                let late = self.room.late(()).into_iter().map(|late| (late.waiter, late.before));
-                assert_eq!(late.collect::<Vec<_>>(), expected);
+                assert_eq!(self.room.late(()), expected);
                 self.waiting.retain(|waiting| !is_late(waiting));
                 self.after_departure();
             }
             Event::Leaves(index) => {
                 if let Some((number, _)) = self.waiting.remove(index) {
-                    let at = Position::new(number, false);
+                    let at = Arrival::new(number, false);
                     assert_eq!(self.room.leave(at), Some(number));
                     assert_eq!(self.room.leave(at), None);
                     self.after_departure();
@@ -479,18 +478,18 @@ impl SharedModel {
         let keeps = was_last && healthy && self.is_open && self.is_kept;
         self.is_open &= !was_inside || healthy && (!was_last || keeps);
         match self.room.released(NODE, hold, NOW, healthy) {
-            Next::Keep => {
+            PassOn::Keep => {
                 assert!(keeps, "kept from another");
                 self.room.enter(next, next);
                 (self.kept, self.inside) = (Some(next), BTreeSet::from([next]));
             }
-            Next::Delete => {
+            PassOn::Delete => {
                 assert!(self.is_taken || self.inside.is_empty() && !keeps, "deleted under a reader");
                 self.deletions += u32::from(was_last);
                 self.room.over(NODE, hold);
             }
-            Next::Stays => assert!(!was_last && !self.is_taken, "never deleted"),
-            Next::To(..) => panic!("none waits"),
+            PassOn::Stays => assert!(!was_last && !self.is_taken, "never deleted"),
+            PassOn::To(..) => panic!("none waits"),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::error::{AcquireError, Error, Lost, LostReason, ReleaseError};
 use crate::locks::lock::{look, until_had};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
-use crate::session::contents::holds::HeldLock;
+use crate::session::contents::holds::SessionLock;
 use crate::session::core::Core;
 use crate::session::reports::log;
 use crate::session::request::retry::clean_up_pause;

@@ -430,8 +430,8 @@ async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, diale
 /// Waits until the attempts and the cleanup of a session that has ended have notified their callers.
 async fn settle_down(cleanup: &Cleanup, session: &Session) {
     let settled = async {
-        // An error is impossible: the senders live in `session` and `cleanup`.
-        let _ = session.running.watch().wait_for(|running| *running == 0).await;
+        session.running.closed().await;
+        // An error is impossible: the sender lives in `cleanup`.
         let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;
     };
     let _ = tokio::time::timeout(session.timeout(), settled).await;

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
+use super::figures::is_model;
 use super::{read, sources, without_unit_tests};
 
 /// The face that takes something of the client library's from the user: a session, or a connector.
@@ -540,6 +541,30 @@ fn no_channel_is_public() {
             assert!(!lends, "{}: {signature}", path.display());
         }
     }
+}
+
+/// The types that a file defines.
+fn types(path: &Path) -> Vec<String> {
+    let name = |line: &str| {
+        let mut words = line.split(' ').skip_while(|word| word.starts_with("pub"));
+        let is_type = ["struct", "enum", "trait", "type"].contains(&words.next()?);
+        let name = words.next()?.split(|c: char| !c.is_alphanumeric()).next()?;
+        is_type.then(|| name.to_owned())
+    };
+    code(path).lines().filter_map(name).collect()
+}
+
+/// Who reads a name inside need not ask which of two types it is. Recipes stand for themselves.
+#[test]
+fn no_two_types_have_one_name_and_four_are_built_on_hold() {
+    let inside = sources().into_iter().filter(|path| !is_model(path) && !path.starts_with("src/recipes"));
+    let mut all: Vec<String> = inside.flat_map(|path| types(&path)).collect();
+    all.sort();
+    let twice: Vec<_> = all.windows(2).filter(|two| two[0] == two[1]).collect();
+    assert!(all.len() > 300 && twice.is_empty(), "{twice:?}");
+    let public = public_names();
+    all.retain(|name| (name.contains("Hold") || name.contains("Held")) && !public.contains(name));
+    assert!(all.len() <= 4, "{all:?}");
 }
 
 /// A simulation has its own in place of `background.rs`, so nothing else may start what it could not see.

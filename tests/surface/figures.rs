@@ -7,9 +7,9 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 21_070),
-    ("lines of its engine, protocol and session", 15_000),
-    ("doc lines of the library", 11_125),
+    ("lines of the library", 20_732),
+    ("lines of its engine, protocol and session", 14_661),
+    ("doc lines of the library", 11_082),
     ("public names", 75),
     ("lines of tests", 34_010),
 ];
@@ -25,7 +25,7 @@ fn doc_lines(path: &Path) -> usize {
 }
 
 /// Whether a file below `src` is compiled for unit tests only.
-fn is_model(path: &Path) -> bool {
+pub(super) fn is_model(path: &Path) -> bool {
     let path = path.to_string_lossy();
     path.contains("simulation/") || path.contains("_model") || path.ends_with("/tests.rs")
 }

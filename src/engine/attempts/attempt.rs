@@ -17,10 +17,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::engine::attempts::in_session::{Attempt, End, InSession, Reply, wait};
-use crate::engine::attempts::patience::Patience;
+use crate::engine::attempts::in_session::{Attempt, End, InSession, Patience, Reply, Stop, wait};
 use crate::engine::attempts::permits;
-use crate::engine::attempts::stop::Stop;
 use crate::engine::call::pending::{Caller, Pending};
 use crate::engine::call::progress::{ProgressReceiver, ProgressSender};
 use crate::engine::grant::hold::Hold;
@@ -29,19 +27,18 @@ use crate::engine::lock::path_lock::{Admission, Ask, PathLock};
 use crate::engine::node::held::Held;
 use crate::engine::queue::slots::{NodeSlot, Slots};
 use crate::engine::request::look::{InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in};
-use crate::engine::request::requests;
-use crate::engine::request::seat::Seat;
+use crate::engine::request::requests::{self, Seat};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, IfBusy, Orphans, OwnNode, PauseReason,
 };
-use crate::protocol::failure::FailureKind;
 use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, WaitsFor};
 use crate::protocol::local_queue::Notice;
 use crate::protocol::queue::Queue;
 use crate::session::contents::window::Slot;
-use crate::session::leftovers::tickets::Ticket;
+use crate::session::leftovers::cleanup::Ticket;
+use crate::session::reports::observer;
 use crate::session::threads::clock;
 
 /// How long a try or an upgrade waits behind nodes that their owners may only keep: for two flights, and their
@@ -107,8 +104,7 @@ impl Attempt {
         cancelled: oneshot::Receiver<Ticket>,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         async move {
-            let mut stop = Stop::new(self.ask.budget, cancelled);
-            stop.ask_before(self.ask.budget, &self.path_lock);
+            let mut stop = Stop::new(self.ask.budget, cancelled, Some(&self.path_lock));
             if let Err(end) = self.take_slot(&mut stop).await {
                 // Nothing has been sent, so there is nothing to clean up.
                 return drop(self.tell(end));
@@ -141,7 +137,7 @@ impl Attempt {
             return Err(AcquireError::TooManyWaiters { path, max }.into());
         }
         self.progress.waits_for_slot(Some((Arc::clone(&slots), self.ask.kind)));
-        observe::queued(self.ask.call, None, || self.progress.ahead().map(|ahead| ahead.count));
+        observer::queued(self.ask.call, None, || self.progress.ahead().map(|ahead| ahead.count));
         let slot = async {
             match self.if_busy() {
                 IfBusy::Wait => slots.take().await.ok_or_else(|| self.path_lock.ended().into()),
@@ -210,7 +206,7 @@ impl Attempt {
                 Err(end) => return drop(self.tell(end)),
             };
             self.progress.set_node(None);
-            let _counted = session.running.begin();
+            let _counted = session.running.subscribe();
             let seat = Seat { path_lock: &path_lock, session: &session, number, kind };
             let (mut here, step) = InSession::begin(self, seat, stop);
             let end = match here.look_first().await {
@@ -432,12 +428,7 @@ impl InSession<'_> {
             tokio::select! {
                 biased;
                 event = behind => {
-                    let gone = match &event {
-                        AcquireEvent::Changed => true,
-                        AcquireEvent::WatchFailed(failure) => failure.kind == FailureKind::NoNode,
-                        _ => false,
-                    };
-                    if gone {
+                    if event.is_change() {
                         // The list that follows shows which contenders are left.
                         attempt.one_is_gone();
                     }

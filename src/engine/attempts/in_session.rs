@@ -1,33 +1,30 @@
-//! An attempt, and its part in one session: what it knows and has there, and what it leaves.
+//! An attempt, and its part in one session: what it knows and has there, what it leaves, and what stops it from
+//! outside.
 
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
-use crate::engine::attempts::patience::Patience;
-use crate::engine::attempts::stop::{Stop, Stopped};
 use crate::engine::call::progress::ProgressSender;
 use crate::engine::grant::hold::Hold;
-use crate::engine::grant::observe;
-use crate::engine::lock::path_lock::{Ask, PathLock};
+use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::queue::slots::NodeSlot;
-use crate::engine::request::look::{Subject, error_of, unusable_directory};
-use crate::engine::request::requests::UnderWay;
-use crate::engine::request::seat::Seat;
+use crate::engine::request::look::{Subject, error_of, until_deadline, unusable_directory};
+use crate::engine::request::requests::{CreateUnderWay, Seat};
 use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::protocol::acquire::{AcquireStep, Acquiring, IfBusy, NoGrant, Orphans, OwnPredecessor};
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::late::Ahead;
 use crate::protocol::moment::Moment;
 use crate::protocol::permits::lease_beginning;
-use crate::session::leftovers::cleanup::{Item, Orphan};
-use crate::session::leftovers::tickets::Ticket;
+use crate::session::leftovers::cleanup::{Item, Orphan, Ticket};
 use crate::session::reports::log;
-use crate::session::reports::observer::How;
+use crate::session::reports::observer::{self, How};
 use crate::session::threads::clock;
-use crate::values::path::LockPath;
+use crate::values::path::{LockPath, NodePath};
 
 /// One attempt to get a lock, or permits of a semaphore.
 pub(crate) struct Attempt {
@@ -35,7 +32,7 @@ pub(crate) struct Attempt {
     pub(crate) ask: Ask,
     /// One for each hold that is wanted, from the time of the call: a flush after it waits for a grant that is
     /// not taken. The first is its position in the order of arrival, and identifies what it leaves to cleanup; see
-    /// [`Tickets`](crate::session::leftovers::tickets::Tickets).
+    /// [`Tickets`](crate::session::leftovers::cleanup::Tickets).
     pub(crate) numbers: Range<u64>,
     pub(crate) started: Instant,
     pub(crate) progress: ProgressSender,
@@ -63,6 +60,110 @@ pub(crate) enum End {
     Again,
 }
 
+/// How an attempt was stopped.
+pub(crate) enum Stopped {
+    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
+    CallerGone(Option<Ticket>),
+    OutOfTime,
+    /// It asks for what it cannot have.
+    Refused(AcquireError),
+}
+
+/// What can stop an attempt: its deadline, its caller, or that it asks for too much.
+pub(crate) struct Stop {
+    deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
+    cancelled: oneshot::Receiver<Ticket>,
+    /// Finds out whether it asks for what it cannot have.
+    excess: Option<Excess>,
+}
+
+type Excess = Pin<Box<dyn Future<Output = AcquireError> + Send>>;
+
+impl Stop {
+    /// Shortly before the deadline of an attempt for `path_lock`, it is asked who is in its way
+    /// (docs/protocol.md#held-by).
+    pub(crate) fn new(
+        budget: Budget,
+        cancelled: oneshot::Receiver<Ticket>,
+        path_lock: Option<&Arc<PathLock>>,
+    ) -> Self {
+        let deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = match (budget, path_lock) {
+            (Budget::Until { deadline, asked }, Some(path_lock)) => {
+                Some(Box::pin(until_deadline(Arc::clone(path_lock), deadline, asked)))
+            }
+            (Budget::Until { deadline, .. }, None) => {
+                Some(Box::pin(tokio::time::sleep_until(deadline.into())))
+            }
+            // A try has no deadline, but does not wait for a server without end either.
+            (Budget::Try { timeout }, _) => Some(Box::pin(tokio::time::sleep(timeout))),
+            (Budget::Forever, _) => None,
+        };
+        Self { deadline, cancelled, excess: None }
+    }
+
+    /// Stops the attempt with the error of this future; with `None` not any more.
+    pub(crate) fn refuse_by(&mut self, excess: Option<Excess>) {
+        self.excess = excess;
+    }
+
+    /// Waits until the caller leaves. Must not be called again after that.
+    pub(crate) async fn caller_gone(&mut self) -> Option<Ticket> {
+        (&mut self.cancelled).await.ok()
+    }
+
+    /// Waits until the attempt must stop. Must not be called again after that.
+    pub(crate) async fn wait(&mut self) -> Stopped {
+        tokio::select! {
+            biased;
+            ticket = &mut self.cancelled => Stopped::CallerGone(ticket.ok()),
+            () = if_any(&mut self.deadline) => Stopped::OutOfTime,
+            error = if_any(&mut self.excess) => Stopped::Refused(error),
+        }
+    }
+}
+
+/// Waits for a future, forever if there is none.
+async fn if_any<T>(future: &mut Option<Pin<Box<dyn Future<Output = T> + Send>>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How long a try waits behind live contenders. Counted from when it is behind them: not while the servers are
+/// asked.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    time: Duration,
+    /// Whether it begins again when another contender is the first.
+    for_each: bool,
+    first: Option<NodePath>,
+    until: Option<Instant>,
+}
+
+impl Patience {
+    pub(crate) fn new(time: Duration, for_each: bool) -> Self {
+        Self { time, for_each, first: None, until: None }
+    }
+
+    /// Notes the live contenders ahead, as they were seen now. Returns whether the try has waited behind them for
+    /// long enough. Without a live one it waits only for the servers.
+    pub(crate) fn is_over(&mut self, ahead: Option<&Ahead>) -> bool {
+        let (first, now) = (ahead.and_then(|ahead| ahead.first.clone()), Instant::now());
+        let goes_on = first.is_some() && (first == self.first || !self.for_each);
+        let until = self.until.filter(|_| goes_on);
+        self.until = until.or_else(|| first.as_ref().and_then(|_| now.checked_add(self.time)));
+        self.first = first;
+        until.is_some_and(|until| until <= now)
+    }
+
+    /// Returns when it is time to look who is ahead.
+    pub(crate) fn look_at(&self) -> Option<Instant> {
+        self.until
+    }
+}
+
 /// An attempt's part in one session. If it is dropped before it was left, as by a panic, its nodes are left to
 /// cleanup.
 pub(crate) struct InSession<'a> {
@@ -74,7 +175,7 @@ pub(crate) struct InSession<'a> {
     pub(crate) acquiring: Acquiring,
     /// A create that was sent and is not answered yet, and its id. It is awaited to its end; any other request
     /// may be dropped.
-    pub(crate) create: Option<(String, UnderWay<'a>)>,
+    pub(crate) create: Option<(String, CreateUnderWay<'a>)>,
     /// The nodes that are left when the state machine has finished: that of a grant until it is a hold's.
     pub(crate) left: Orphans,
     /// The same of a semaphore's leases, and the ids of those whose creates were sent.
@@ -149,7 +250,7 @@ impl Attempt {
 
     /// Returns the error at the deadline.
     fn out_of_time(&self) -> TryLockError {
-        let (waiting, budget) = (self.progress.get().waiting, self.ask.budget);
+        let (waiting, budget) = (self.progress.waiting(), self.ask.budget);
         self.path_lock.out_of_time(waiting, self.ask.kind, budget, budget.waited(self.started))
     }
 }
@@ -223,7 +324,7 @@ impl<'a> InSession<'a> {
     pub(crate) fn queues(&mut self, node: Option<&str>) {
         if !std::mem::replace(&mut self.queued, true) {
             let ahead = || self.attempt.progress.ahead().map(|ahead| ahead.count);
-            observe::queued(self.attempt.ask.call, node, ahead);
+            observer::queued(self.attempt.ask.call, node, ahead);
         }
     }
 
@@ -340,6 +441,28 @@ pub(crate) async fn wait<T>(
             let path = seat.path_lock.path().user();
             log::debug!(path, session = seat.session.number(), "again in the next session");
             Err(End::Again)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::path::LockPath;
+
+    // Shows: try-permits, kept-node
+    #[test]
+    fn it_ends_behind_the_same_contender_or_behind_any() {
+        let directory = LockPath::parse("", "/lock").unwrap();
+        let behind = |name| Some(Ahead { count: 1, first: Some(directory.user_child(name)) });
+        for for_each in [true, false] {
+            let mut patience = Patience::new(Duration::ZERO, for_each);
+            assert!(!patience.is_over(behind("a").as_ref()), "it begins");
+            assert_eq!(patience.is_over(behind("b").as_ref()), !for_each);
+            assert!(patience.is_over(behind("b").as_ref()));
+            assert!(!patience.is_over(None), "they are gone");
+            assert_eq!(patience.look_at(), None);
+            assert!(!patience.is_over(behind("b").as_ref()), "it begins again");
         }
     }
 }

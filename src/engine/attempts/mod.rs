@@ -4,8 +4,6 @@
 
 pub(crate) mod attempt;
 pub(crate) mod in_session;
-pub(crate) mod patience;
 pub(crate) mod permits;
 pub(crate) mod queued;
 pub(crate) mod room;
-pub(crate) mod stop;

@@ -14,11 +14,8 @@ use crate::engine::lock::path_lock::PathLock;
 use crate::engine::node::held::Held;
 use crate::engine::queue::shared_queue::SharedQueue;
 use crate::engine::request::look::{Subject, refused_again, refused_in};
-use crate::engine::request::requests::{answer, make_directories, meaning, new_id};
-use crate::engine::request::seat::Seat;
-use crate::engine::semaphore::limit::{
-    Watches, invalid, limit, limit_behind_sync, look, look_and_watch, mismatch,
-};
+use crate::engine::request::requests::{Seat, answer, make_directories, meaning, new_id, stat};
+use crate::engine::semaphore::limit::{Watches, invalid, limit, look, look_and_watch, mismatch};
 use crate::error::AcquireError;
 use crate::protocol::acquire::{AcquireEvent, IfBusy, Orphans, OwnNode};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
@@ -68,14 +65,14 @@ pub(crate) async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireErr
     if let Some(semaphore) = &path_lock.options().semaphore {
         let most = most_at_once(&path_lock, semaphore);
         if asked > most {
-            return match limit_behind_sync(&path_lock, semaphore).await {
+            return match limit(&path_lock, semaphore, true).await {
                 Ok(limit) if asked > limit => AcquireError::TooManyPermits { path, asked, limit },
                 Ok(_) => AcquireError::TooManyAtOnce { path, asked, most },
                 Err(error) => error.into(),
             };
         }
-        if limit(&path_lock, semaphore).await.is_ok_and(|limit| asked > limit) {
-            match limit_behind_sync(&path_lock, semaphore).await {
+        if limit(&path_lock, semaphore, false).await.is_ok_and(|limit| asked > limit) {
+            match limit(&path_lock, semaphore, true).await {
                 Ok(limit) if asked > limit => return AcquireError::TooManyPermits { path, asked, limit },
                 Ok(_) | Err(_) => {}
             }
@@ -219,10 +216,7 @@ impl<'a> InSession<'a> {
             PermitsRequest::Inspect { names } => {
                 let Some(first) = names.first() else { return Ok(PermitsEvent::LockDeleted) };
                 let path = &semaphore.leases.child(first);
-                let stat = session
-                    .request(|handle| async move { handle.check_stat(path).await?.ok_or(zk::Error::NoNode) });
-                let stat = self.wait(Box::pin(stat)).await?;
-                Ok(PermitsEvent::Inspected(match answer(session, stat) {
+                Ok(PermitsEvent::Inspected(match self.wait(Box::pin(stat(session, path))).await? {
                     Answer::Is(stat) if session.owns(&stat) => Answer::Is(names),
                     Answer::Is(_) => Answer::no(FailureKind::SessionGone),
                     Answer::No(failure) => Answer::No(failure),

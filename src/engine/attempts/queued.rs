@@ -9,9 +9,8 @@ use crate::engine::attempts::attempt;
 use crate::engine::call::pending::Pending;
 use crate::engine::call::progress::ProgressReceiver;
 use crate::engine::grant::hold::Hold;
-use crate::engine::lock::first::ask_at;
 use crate::engine::lock::path_lock::{Ask, PathLock};
-use crate::engine::request::look::{self, ask_first};
+use crate::engine::request::look::{self, until_deadline};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::node_name::Kind;
 
@@ -35,14 +34,10 @@ impl Queued {
 
     /// Waits for the result until `deadline`; `None` after that. Does not need a runtime of the caller's.
     pub(crate) async fn result_until(&mut self, deadline: Instant) -> Option<Result<Hold, TryLockError>> {
-        let (path_lock, waits_for) = (Arc::clone(&self.path_lock), Arc::clone(&self.path_lock));
-        let mut over = pin!(path_lock.client().run_while_polled(async move {
-            if let Some(at) = ask_at(deadline, deadline.saturating_duration_since(Instant::now())) {
-                tokio::time::sleep_until(at.into()).await;
-                ask_first(&waits_for);
-            }
-            tokio::time::sleep_until(deadline.into()).await;
-        }));
+        let (path_lock, asked) =
+            (Arc::clone(&self.path_lock), deadline.saturating_duration_since(Instant::now()));
+        let over = until_deadline(Arc::clone(&path_lock), deadline, asked);
+        let mut over = pin!(path_lock.client().run_while_polled(over));
         tokio::select! {
             biased;
             result = self.pending.result() => Some(result),
@@ -88,6 +83,6 @@ impl Queued {
 
     /// Returns the error of an attempt that is not granted within `asked`, of which it has `waited`.
     pub(crate) fn late(&self, kind: Kind, asked: Duration, waited: Duration) -> AcquireError {
-        self.path_lock.late(self.progress.get().waiting, kind, asked, waited)
+        self.path_lock.late(self.progress.waiting(), kind, asked, waited)
     }
 }

@@ -12,8 +12,7 @@ use zookeeper_client as zk;
 use crate::engine::attempts::attempt;
 use crate::engine::call::pending::ResultReceiver;
 use crate::engine::grant::hold::Hold;
-use crate::engine::grant::observe;
-use crate::engine::kept::shared_room::{Arrived, Granted, Look, SharedRoom, State, Tried, Waiter};
+use crate::engine::kept::shared_room::{Granted, Look, RoomState, SharedRoom, Waiter};
 use crate::engine::lock::first::asks_at;
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::request::look::ask_first;
@@ -21,9 +20,10 @@ use crate::error::TryLockError;
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
-use crate::protocol::room::{Late, Position};
+use crate::protocol::room::Arrival;
 use crate::session::contents::watches::{WatchUse, changed};
 use crate::session::live::zk_session::Session;
+use crate::session::reports::observer;
 use crate::session::threads::waker;
 use crate::values::path::LockPath;
 
@@ -47,18 +47,17 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         Budget::Forever => None,
     };
     let number = path_lock.client().cleanup().number();
-    let at = Position::new(number, ask.admission == Admission::Again);
+    let at = Arrival::new(number, ask.admission == Admission::Again);
     let (reply, told) = oneshot::channel();
     let ahead = match room.arrive(at, deadline, waiter(ask, reply)) {
-        Arrived::Granted(granted) => return had(&path_lock, granted, ask.lease),
-        // The attempt reports whether the call waits.
-        Arrived::First => None,
-        Arrived::Behind(ahead) => Some(ahead),
+        Ok(granted) => return had(&path_lock, granted, ask.lease),
+        Err(ahead) => ahead,
     };
     let _leaves = Leaves { room, at };
+    // Without others before it, its attempt reports whether the call waits.
     if let Some(ahead) = ahead {
         // Readers do not wait for each other.
-        observe::queued(ask.call, None, || (ask.kind == Kind::Exclusive).then_some(ahead));
+        observer::queued(ask.call, None, || (ask.kind == Kind::Exclusive).then_some(ahead));
     }
     if ask.kind == Kind::Exclusive {
         // Readers that come from here on wait behind this writer.
@@ -76,9 +75,8 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
 /// servers by a separate one.
 async fn try_now(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, ask: Ask) -> Result<Hold, TryLockError> {
     let unnamed = match room.try_now(ask.location) {
-        Tried::Granted(granted) => return had(path_lock, granted, ask.lease),
-        Tried::Held => Some(Ahead { count: 1, first: None }),
-        Tried::Asks => None,
+        Ok(granted) => return had(path_lock, granted, ask.lease),
+        Err(is_held) => is_held.then_some(Ahead { count: 1, first: None }),
     };
     if ask.kind == Kind::Exclusive {
         // This may also be a local hold outside the room: of a try, or of a multi-lock.
@@ -125,7 +123,7 @@ fn had(path_lock: &Arc<PathLock>, granted: Granted, lease: Option<Duration>) -> 
 /// A caller in the room, until it leaves.
 struct Leaves<'a> {
     room: &'a SharedRoom,
-    at: Position,
+    at: Arrival,
 }
 
 impl Drop for Leaves<'_> {
@@ -285,7 +283,7 @@ impl Task {
         let idle = idle.filter(|_| state.room.has_node());
         let until = now.checked_add(idle.map_or(waits, |idle| state.idle_left(idle).min(LONGEST)));
         let until = until.unwrap_or(now);
-        let until = state.room.next_deadline().map_or(until, |deadline| deadline.min(until));
+        let until = state.room.next_late().map_or(until, |(deadline, _)| deadline.min(until));
         let until = self.question(&state).map_or(until, |(at, _)| at.min(until));
         state.task_sleeps_until = Some(until);
         Some(until)
@@ -293,7 +291,7 @@ impl Task {
 
     /// Returns when to look up the first contender, for the error of the next caller to time out, and that
     /// caller's deadline; `None` if that has been done.
-    fn question(&self, state: &State) -> Option<(Instant, Instant)> {
+    fn question(&self, state: &RoomState) -> Option<(Instant, Instant)> {
         let (deadline, waiter) = state.room.next_late()?;
         let at = asks_at(deadline, waiter.asked)?;
         (self.asked < Some(deadline)).then_some((at, deadline))
@@ -374,15 +372,15 @@ impl Task {
     /// Ends the waits that are over.
     fn late(&self, path_lock: &PathLock, now: Instant) {
         let kind = self.room.kind;
-        let (late, grants, progress, cancelled) = {
+        let (late, grants, waiting, cancelled) = {
             let mut state = self.room.lock();
-            let (late, grants, progress) = (state.room.late(now), state.grants, state.progress());
+            let (late, grants, waiting) = (state.room.late(now), state.grants, state.waiting());
             let cancelled = state.room.is_idle().then(|| state.cancel()).flatten();
-            (late, grants, progress, cancelled)
+            (late, grants, waiting, cancelled)
         };
         drop(cancelled);
-        for Late { waiter, before } in late {
-            let mut waiting = progress.as_ref().map(|progress| progress.waiting.clone()).unwrap_or_default();
+        for (waiter, before) in late {
+            let mut waiting = waiting.clone().unwrap_or_default();
             let known = waiting.ahead().cloned().or_else(|| path_lock.own_ahead(kind));
             // Readers do not wait for each other.
             let before = if kind == Kind::Shared { 0 } else { before };

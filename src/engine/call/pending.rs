@@ -8,8 +8,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::session::core::Core;
-use crate::session::leftovers::cleanup::Cleanup;
-use crate::session::leftovers::tickets::Ticket;
+use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::values::path::LockPath;
 
 /// Receives the result of a task.

@@ -12,7 +12,6 @@ use crate::engine::lock::registry::Registry;
 use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::persistent_node::{Owner, PersistentNodeState, owner};
-use crate::session::contents::running::Running;
 use crate::session::contents::watches::{WatchUse, Watching, changed_or_after};
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::{Session, SessionGone};
@@ -299,7 +298,7 @@ struct Stay<'a> {
     generation: u64,
     /// While a write is not answered, and until it is repeated: the supervisor gives a connection more time for its
     /// answers only if one is waited for (docs/protocol.md#server-timeout).
-    counted: Option<Running>,
+    counted: Option<watch::Receiver<()>>,
     /// Requests in a row that were not answered.
     failures: u32,
 }
@@ -369,7 +368,7 @@ impl Stay<'_> {
 
     fn count(&mut self) {
         let session = self.session;
-        self.counted.get_or_insert_with(|| session.running.begin());
+        self.counted.get_or_insert_with(|| session.running.subscribe());
     }
 
     async fn create(&mut self, wanted: &Wanted) -> Next {
@@ -570,7 +569,7 @@ async fn withdraw(
     let path = node.path.server();
     let mut failures = 0;
     // This counts as work, like a write.
-    let _counted = session.running.begin();
+    let _counted = session.running.subscribe();
     loop {
         let deleted = session.request(|handle| async move {
             // No node has this version. The answer is a committed transaction of this session, behind which a create

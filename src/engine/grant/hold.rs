@@ -1,20 +1,22 @@
 //! A held lock, as the guards share it.
 
+use std::future::poll_fn;
 use std::panic::Location;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::engine::kept::shared_room::Granted;
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::node::held::{Held, Holder};
+use crate::engine::node::held::{Held, LocalOwner};
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
-use crate::session::contents::holds::HeldLock;
-use crate::session::leftovers::tickets::Ticket;
+use crate::session::contents::holds::SessionLock;
+use crate::session::leftovers::cleanup::Ticket;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::How;
 use crate::session::threads::waker;
@@ -41,7 +43,7 @@ impl Hold {
         location: &'static Location<'static>,
     ) -> Self {
         // A local holder from here on, also before the caller polls its future.
-        path_lock.lock_holders().insert(held.number(), Holder::new(&held, location));
+        path_lock.lock_holders().insert(held.number(), LocalOwner::new(&held, location));
         Self { path_lock, session, held, token, how: How::default(), released: false }
     }
 
@@ -75,7 +77,7 @@ impl Hold {
     /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
     pub(crate) fn take_out(&self) -> bool {
         let in_room = self.path_lock.room(self.kind()).map(|room| room.holders()).unwrap_or_default();
-        let is_this = |holder: &Holder| Arc::ptr_eq(&holder.held, &self.held);
+        let is_this = |holder: &LocalOwner| Arc::ptr_eq(&holder.held, &self.held);
         let number = self.held.number();
         // A local holder all the time.
         if let Some(holder) = in_room.into_iter().find(is_this) {
@@ -132,6 +134,16 @@ impl Hold {
     /// hide a loss.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.held.lost()
+    }
+
+    /// Returns the error of work under the lock that found it lost; `None` if it is not.
+    pub(crate) fn loss(&self) -> Option<Lost> {
+        self.lost().map(|reason| self.lost_by(reason))
+    }
+
+    /// Returns the same for this reason.
+    pub(crate) fn lost_by(&self, reason: LostReason) -> Lost {
+        Lost { path: self.held.lost_path(), reason }
     }
 
     /// Sets the end of the lease, counted from now, whether the lock has one or not; a lease of zero ends at
@@ -236,6 +248,18 @@ impl Hold {
 /// Returns the first of these that is lost, and how, by the clock.
 pub(crate) fn first_lost(holds: &[Hold]) -> Option<(&Arc<PathLock>, LostReason)> {
     holds.iter().find_map(|hold| Some((hold.path_lock(), hold.lost()?)))
+}
+
+/// Waits for the first of these futures.
+pub(crate) async fn first<F: Future + Unpin>(futures: &mut [F]) -> F::Output {
+    poll_fn(|context| {
+        let ready = futures.iter_mut().find_map(|future| match Pin::new(future).poll(context) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        });
+        ready.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 impl Drop for Hold {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::lock::path_lock::{Key, PathLock};
 use crate::engine::lock::registry::Registry;
-use crate::engine::node::held::Holder;
+use crate::engine::node::held::LocalOwner;
 use crate::error::Holding;
 use crate::session::core::Core;
 use crate::session::supervisor::ConnectionState;
@@ -22,11 +22,11 @@ fn path_locks(registry: &PathLocks) -> Vec<Arc<PathLock>> {
 }
 
 /// Returns the holds of this client's guards, by the clock: at this path if one is given, otherwise all.
-fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, Holder)> {
+fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, LocalOwner)> {
     let at = |path_lock: &Arc<PathLock>| path.is_none_or(|path| path_lock.path().user() == path);
     let mut found = Vec::new();
     for path_lock in path_locks(registry).into_iter().filter(at) {
-        for holder in path_lock.holders().into_iter().filter(Holder::holds) {
+        for holder in path_lock.holders().into_iter().filter(LocalOwner::holds) {
             found.push((Arc::clone(&path_lock), holder));
         }
     }

@@ -9,7 +9,7 @@ use crate::engine::node::held::Held;
 use crate::error::{AcquireError, ErrorKind, TryLockError};
 use crate::protocol::acquire::{AcquireEvent, Standing};
 use crate::protocol::node_name::Kind;
-use crate::session::reports::observer::{self, CallEnd, CallNumber, Granted, How, Life, Subject};
+use crate::session::reports::observer::{CallEnd, CallSubject, GrantReport, How, Life};
 
 /// One call that acquires a lock, in the hands of its caller: eight bytes, and nothing if it is not observed.
 /// Its drop notes that it was cancelled, unless it has ended.
@@ -28,7 +28,7 @@ impl Call {
     }
 
     fn begin_as(recipe: &'static str, path_lock: &PathLock, ask: &mut Ask) -> Self {
-        let life = Life::begin(|| Subject {
+        let life = Life::begin(|| CallSubject {
             path: path_lock.path().clone(),
             recipe,
             #[cfg(feature = "metrics")]
@@ -64,7 +64,7 @@ impl Call {
 fn begin_holds(life: &Arc<Life>, holds: &[Hold]) {
     let Some(first) = holds.first() else { return };
     let (how, node, session) = (first.how(), first.node(), first.session().number());
-    life.granted(Granted { how, node, session, holds: holds.len() });
+    life.granted(GrantReport { how, node, session, holds: holds.len() });
     holds.iter().for_each(|hold| hold.held().begin_life(life));
 }
 
@@ -99,13 +99,6 @@ impl Reason for TryLockError {
 /// Reports that a hold was converted.
 pub(crate) fn converted(held: &Held, kind: Kind) {
     held.life().converted(read_write(kind));
-}
-
-/// Reports that a call waits. `ahead` returns how many are known to be before it.
-pub(crate) fn queued(call: Option<CallNumber>, node: Option<&str>, ahead: impl FnOnce() -> Option<usize>) {
-    if let Some(call) = call {
-        observer::queued(call, node, ahead());
-    }
 }
 
 /// Returns by what a lock is granted if this event is the last before the grant.

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::engine::call::pending::CancelOnDrop;
-use crate::engine::call::progress::{Progress, ProgressReceiver};
-use crate::engine::node::held::{Held, Holder, InRoom, Over};
+use crate::engine::call::progress::ProgressReceiver;
+use crate::engine::node::held::{Held, InRoom, LocalOwner, Over};
 use crate::error::TryLockError;
 use crate::protocol::hold::Deletion;
+use crate::protocol::late::Waiting;
 use crate::protocol::node_name::Kind;
-use crate::protocol::room::{HandOff, Newcomer, Next, Position, Room};
-use crate::session::leftovers::tickets::Ticket;
+use crate::protocol::room::{Arrival, HandOff, Newcomer, PassOn, Room};
+use crate::session::leftovers::cleanup::Ticket;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{self, CallNumber, How};
 use crate::session::threads::clock;
@@ -26,7 +27,7 @@ use crate::values::path::LockPath;
 
 /// The room of one client and mutex, or of one side of a read-write lock.
 pub(crate) struct SharedRoom {
-    state: Mutex<State>,
+    state: Mutex<RoomState>,
     /// Of the kind `Shared` if its callers have a node together.
     pub(crate) kind: Kind,
     pub(crate) sticky: bool,
@@ -38,10 +39,10 @@ pub(crate) struct SharedRoom {
     holders: watch::Sender<()>,
 }
 
-pub(crate) struct State {
-    pub(crate) room: Room<Waiter, Instant, Holder>,
+pub(crate) struct RoomState {
+    pub(crate) room: Room<Waiter, Instant, LocalOwner>,
     /// `None` if it was cancelled, or there is none.
-    pub(crate) attempt: Option<UnderWay>,
+    pub(crate) attempt: Option<AttemptUnderWay>,
     /// The ticket of a cancelled attempt, until the task has released its possible grant.
     left: Option<Ticket>,
     /// The two numbers of the last fencing token.
@@ -55,7 +56,7 @@ pub(crate) struct State {
 }
 
 /// An attempt under way. The drop of the first part cancels it.
-pub(crate) type UnderWay = (CancelOnDrop, ProgressReceiver);
+pub(crate) type AttemptUnderWay = (CancelOnDrop, ProgressReceiver);
 
 /// A node that is to be watched for others.
 #[derive(Debug)]
@@ -131,25 +132,6 @@ impl Drop for Granted {
     }
 }
 
-/// The outcome for an arriving caller that may wait.
-pub(crate) enum Arrived {
-    /// It has the node: it was kept, or is shared.
-    Granted(Granted),
-    /// An attempt must be started for it.
-    First,
-    /// It waits behind so many of its client.
-    Behind(usize),
-}
-
-/// The outcome for a caller that does not wait for others.
-pub(crate) enum Tried {
-    Granted(Granted),
-    /// Another caller has the node.
-    Held,
-    /// It must ask the servers.
-    Asks,
-}
-
 impl SharedRoom {
     pub(crate) fn new(
         kind: Kind,
@@ -158,7 +140,7 @@ impl SharedRoom {
         writers: Option<Arc<Self>>,
         holders: watch::Sender<()>,
     ) -> Arc<Self> {
-        let state = State {
+        let state = RoomState {
             room: Room::new(kind, hand_off, sticky),
             attempt: None,
             left: None,
@@ -170,12 +152,12 @@ impl SharedRoom {
         Arc::new(Self { state: Mutex::new(state), kind, sticky, writers, wake: Notify::new(), holders })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, RoomState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the holds of its callers.
-    pub(crate) fn holders(&self) -> Vec<Holder> {
+    pub(crate) fn holders(&self) -> Vec<LocalOwner> {
         self.lock().room.holders().cloned().collect()
     }
 
@@ -185,7 +167,7 @@ impl SharedRoom {
     fn take_or<T>(
         &self,
         location: &'static Location<'static>,
-        otherwise: impl FnOnce(&mut State) -> T,
+        otherwise: impl FnOnce(&mut RoomState) -> T,
     ) -> Result<Granted, T> {
         loop {
             // Dropped after the mutex.
@@ -205,7 +187,7 @@ impl SharedRoom {
                 }
                 _ => return Err(otherwise(&mut state)),
             };
-            state.room.enter(held.number(), Holder::new(&held, location));
+            state.room.enter(held.number(), LocalOwner::new(&held, location));
             state.grants += 1;
             let token = state.token;
             drop(state);
@@ -222,35 +204,36 @@ impl SharedRoom {
         }
     }
 
-    /// Handles a caller that waits.
-    pub(crate) fn arrive(&self, at: Position, deadline: Option<Instant>, waiter: Waiter) -> Arrived {
-        let wait = |state: &mut State| {
+    /// Handles a caller that may wait. `Ok` if it has the node, which was kept, or is shared. `Err` if it waits,
+    /// with the number of its client's callers that it waits behind; `None` if an attempt must be started for it.
+    pub(crate) fn arrive(
+        &self,
+        at: Arrival,
+        deadline: Option<Instant>,
+        waiter: Waiter,
+    ) -> Result<Granted, Option<usize>> {
+        let wait = |state: &mut RoomState| {
             let grants = state.grants.saturating_sub(u64::from(state.room.has_node()));
             state.room.wait(at, Waiter { grants, ..waiter }, deadline);
             (!state.room.wants_attempt()).then(|| state.room.ahead_of_last())
         };
-        match self.take_or(waiter.location, wait) {
-            Ok(granted) => Arrived::Granted(granted),
-            Err(None) => Arrived::First,
-            Err(Some(ahead)) => Arrived::Behind(ahead),
-        }
+        self.take_or(waiter.location, wait)
     }
 
-    /// Handles a caller that waits for no other.
-    pub(crate) fn try_now(&self, location: &'static Location<'static>) -> Tried {
+    /// Handles a caller that waits for no other. `Err` if it has not got the node: `true` if another caller has it,
+    /// `false` if the servers must be asked.
+    pub(crate) fn try_now(&self, location: &'static Location<'static>) -> Result<Granted, bool> {
         // If the room is behind others, a separate node would show them that a second contender wants the
         // lock.
-        let look = |state: &mut State| (state.room.hold().cloned(), self.sticky && state.is_behind());
-        match self.take_or(location, look) {
-            Ok(granted) => Tried::Granted(granted),
+        let look = |state: &mut RoomState| (state.room.hold().cloned(), self.sticky && state.is_behind());
+        self.take_or(location, look).map_err(|(holder, is_behind)| match holder {
             // A reader that is inside is in no other's way.
-            Err(_) if self.kind == Kind::Shared => Tried::Asks,
-            Err((_, true)) => Tried::Held,
+            _ if self.kind == Kind::Shared => false,
+            _ if is_behind => true,
             // This applies even if it has been released since. A lost hold blocks no other, even if its loss
             // is not recorded yet.
-            Err((Some(holder), _)) if holder.held.lost().is_none() => Tried::Held,
-            Err(_) => Tried::Asks,
-        }
+            holder => holder.is_some_and(|holder| holder.held.lost().is_none()),
+        })
     }
 
     /// Has the hold of a caller that has asked the servers share its node, or hand it over when it is
@@ -263,7 +246,7 @@ impl SharedRoom {
         location: &'static Location<'static>,
     ) -> bool {
         let mut state = self.lock();
-        let holder = Holder::new(held, location);
+        let holder = LocalOwner::new(held, location);
         let is_adopted = self.enter(held) && state.room.adopt(held.number(), holder, clock::now());
         if is_adopted {
             self.opened(&mut state, held, session, token);
@@ -280,7 +263,7 @@ impl SharedRoom {
     }
 
     /// Notes the grant of the current node, before a caller has it.
-    fn opened(&self, state: &mut State, held: &Held, session: &Arc<Session>, token: (i64, u64)) {
+    fn opened(&self, state: &mut RoomState, held: &Held, session: &Arc<Session>, token: (i64, u64)) {
         state.token = token;
         state.grants += 1;
         if self.writers.as_ref().is_some_and(|writers| writers.lock().room.is_waited_for()) {
@@ -293,22 +276,25 @@ impl SharedRoom {
     }
 
     /// Has the task watch the node for others, if it is to be kept and is not watched.
-    fn begin_look(&self, state: &mut State, held: &Held, session: &Arc<Session>) {
+    fn begin_look(&self, state: &mut RoomState, held: &Held, session: &Arc<Session>) {
         let Some(number) = state.room.begin_look() else { return };
         let (node, directory, session) = (held.name(), held.lock_path().clone(), Arc::downgrade(session));
         state.look = Some(Look { number, node, directory, session });
         self.wake.notify_one();
     }
 
-    /// Stops keeping the current node, and has no further reader share it, by a decision of the room.
-    fn give_up_by(&self, decide: impl FnOnce(&mut State) -> Option<Holder>) {
+    /// Carries out a decision of the room: wakes the task if there is something for it to do, and releases the hold
+    /// by which a node was kept, if that is the result.
+    fn decide(&self, decide: impl FnOnce(&mut RoomState) -> Option<LocalOwner>) {
         let (kept, wakes) = {
             let mut state = self.lock();
             let had = state.room.has_node();
-            (decide(&mut state), self.sticky && had && !state.room.has_node())
+            let kept = decide(&mut state);
+            // The watch of the node is of no use any more.
+            let watched = self.sticky && had && !state.room.has_node();
+            (kept, watched || state.room.wants_attempt())
         };
         if wakes {
-            // The watch of the node is of no use any more.
             self.wake.notify_one();
         }
         if let Some(kept) = kept {
@@ -318,24 +304,24 @@ impl SharedRoom {
 
     /// Gives the node up: at once if it is kept, and otherwise with its release.
     pub(crate) fn give_up(&self) {
-        self.give_up_by(|state| state.room.give_up());
+        self.decide(|state| state.room.give_up());
     }
 
     /// Gives the node up if it has been kept for `idle`.
     pub(crate) fn give_up_idle(&self, idle: Duration) {
-        self.give_up_by(|state| if state.idle_left(idle).is_zero() { state.room.give_up() } else { None });
+        self.decide(|state| if state.idle_left(idle).is_zero() { state.room.give_up() } else { None });
     }
 
     /// Keeps no node from here on, since the last handle goes. A grant that is on its way to a caller that
     /// has left is released after this, or was before.
     pub(crate) fn close(&self) {
-        self.give_up_by(|state| state.room.close());
+        self.decide(|state| state.room.close());
         self.wake.notify_one();
     }
 
     /// Records that others may want this node.
     pub(crate) fn others_come(&self, node: u64) {
-        self.give_up_by(|state| state.room.others_come(node));
+        self.decide(|state| state.room.others_come(node));
     }
 
     /// Records that a list of the directory does not show this node.
@@ -347,7 +333,7 @@ impl SharedRoom {
     }
 
     /// Handles the departure of a caller.
-    pub(crate) fn leave(&self, at: Position) {
+    pub(crate) fn leave(&self, at: Arrival) {
         let (waiter, cancelled) = {
             let mut state = self.lock();
             let waiter = state.room.leave(at);
@@ -381,11 +367,11 @@ impl SharedRoom {
                 return state.room.attempt_ends();
             }
             let location = state.room.first().map_or(Location::caller(), |waiter| waiter.location);
-            let waiting = state.room.granted(held.number(), Holder::new(&held, location), clock::now());
+            let waiting = state.room.granted(held.number(), LocalOwner::new(&held, location), clock::now());
             let grant = |waiter: Waiter| {
                 let granted = first.take().unwrap_or_else(|| {
                     let heir = held.heir(&session, held.next_number());
-                    state.room.enter(heir.number(), Holder::new(&heir, waiter.location));
+                    state.room.enter(heir.number(), LocalOwner::new(&heir, waiter.location));
                     Granted::new(heir, Arc::clone(&session), token, How::Shared)
                 });
                 (waiter, granted)
@@ -406,14 +392,15 @@ impl SharedRoom {
     }
 }
 
-impl State {
+impl RoomState {
     /// Returns whether others are known to be before the attempt under way.
     fn is_behind(&self) -> bool {
-        self.progress().is_some_and(|progress| progress.waiting.ahead().is_some())
+        self.waiting().is_some_and(|waiting| waiting.ahead().is_some())
     }
 
-    pub(crate) fn progress(&self) -> Option<Progress> {
-        self.attempt.as_ref().map(|(_, progress)| progress.get())
+    /// Returns what the attempt under way waits for.
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
+        self.attempt.as_ref().map(|(_, progress)| progress.waiting())
     }
 
     /// Returns how long it is until a node that is kept has been so for `idle`; `idle` if it is held.
@@ -424,14 +411,14 @@ impl State {
     /// Notes an attempt that has been started. Returns it if all have left in the meantime: its drop cancels
     /// it.
     #[must_use]
-    pub(crate) fn begun(&mut self, attempt: UnderWay) -> Option<UnderWay> {
+    pub(crate) fn begun(&mut self, attempt: AttemptUnderWay) -> Option<AttemptUnderWay> {
         self.attempt = Some(attempt);
         if self.room.is_under_way() { None } else { self.cancel() }
     }
 
     /// Returns the attempt that is under way no more; its drop cancels it.
     #[must_use]
-    pub(crate) fn cancel(&mut self) -> Option<UnderWay> {
+    pub(crate) fn cancel(&mut self) -> Option<AttemptUnderWay> {
         self.room.attempt_ends();
         let attempt = self.attempt.take()?;
         // It may have ended with a grant that is on its way to the task: a flush waits for its release.
@@ -453,16 +440,16 @@ impl InRoom for RoomNode {
                 let mut state = room.lock();
                 let next = state.room.released(self.number, held.number(), clock::now(), healthy);
                 let heir = match &next {
-                    Next::To(at, waiter) => Some((at.number(), waiter.location)),
-                    Next::Keep => Some((held.next_number(), Location::caller())),
-                    Next::Stays | Next::Delete => None,
+                    PassOn::To(at, waiter) => Some((at.number(), waiter.location)),
+                    PassOn::Keep => Some((held.next_number(), Location::caller())),
+                    PassOn::Stays | PassOn::Delete => None,
                 };
                 // This happens under the mutex: the next caller to arrive must find it. The session is
                 // notified below.
                 let heir = heir.map(|(number, location)| {
                     let heir = held.heir(session, number);
-                    state.room.enter(number, Holder::new(&heir, location));
-                    state.grants += u64::from(matches!(next, Next::To(..)));
+                    state.room.enter(number, LocalOwner::new(&heir, location));
+                    state.grants += u64::from(matches!(next, PassOn::To(..)));
                     state.token.1 += u64::from(room.kind == Kind::Exclusive);
                     room.begin_look(&mut state, &heir, session);
                     heir
@@ -474,11 +461,11 @@ impl InRoom for RoomNode {
             if !Arc::ptr_eq(first, &held) {
                 held.let_go(session);
             }
-            let Some(heir) = heir else { return matches!(next, Next::Delete).then_some(deletion) };
+            let Some(heir) = heir else { return matches!(next, PassOn::Delete).then_some(deletion) };
             if is_lost {
                 self.over(heir.number(), Over::Lost);
             }
-            let Next::To(_, waiter) = next else { return None };
+            let PassOn::To(_, waiter) = next else { return None };
             heir.begin_lease(waiter.lease);
             let node = heir.name();
             let granted = Granted::new(heir, Arc::clone(session), token, How::Memory);
@@ -499,41 +486,27 @@ impl InRoom for RoomNode {
         }
     }
 
-    /// However the hold ended, no caller has its node next.
+    /// However the hold ended, no caller has its node next. If it is lost, no guard is there to release a node that is
+    /// kept by it.
     fn over(&self, number: u64, how: Over) {
-        let room = &self.room;
-        let (kept, wakes) = {
-            let mut state = room.lock();
-            let had = state.room.has_node();
-            let kept = match how {
-                Over::Released => {
-                    state.room.over(self.number, number);
-                    None
+        self.room.decide(|state| match how {
+            Over::Released => {
+                state.room.over(self.number, number);
+                None
+            }
+            Over::Lost => {
+                if state.room.is_current(self.number) {
+                    // A lost hold blocked no other any more, as far as the errors of waiting callers are
+                    // concerned (docs/protocol.md#live-contender).
+                    state.grants = state.grants.saturating_sub(1);
                 }
-                Over::Lost => {
-                    if state.room.is_current(self.number) {
-                        // A lost hold blocked no other any more, as far as the errors of waiting callers are
-                        // concerned (docs/protocol.md#live-contender).
-                        state.grants = state.grants.saturating_sub(1);
-                    }
-                    state.room.lost(self.number)
-                }
-            };
-            // The watch of the node is of no use any more.
-            let watched = room.sticky && had && !state.room.has_node();
-            (kept, watched || state.room.wants_attempt())
-        };
+                state.room.lost(self.number)
+            }
+        });
         // This includes a caller that never had it.
         contain_panic(|| {
-            room.holders.send_replace(());
+            self.room.holders.send_replace(());
         });
-        if wakes {
-            room.wake.notify_one();
-        }
-        // It is lost: no guard is there to release it.
-        if let Some(kept) = kept {
-            kept.held.release(None);
-        }
     }
 
     fn node_deleted(&self, told: u64, node: Arc<str>) {
@@ -606,7 +579,7 @@ mod tests {
     use crate::session::leftovers::cleanup::{Cleanup, CleanupQueue};
 
     /// A room in which one waits, for whom an attempt is about to begin.
-    fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Position) {
+    fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Arrival) {
         let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, None, watch::Sender::default());
         let at = arrive(&room, cleanup);
         room.lock().room.attempt_begins();
@@ -619,9 +592,9 @@ mod tests {
         (Waiter { reply, lease: None, location, began, asked: Duration::ZERO, grants: 0, call: None }, told)
     }
 
-    fn arrive(room: &SharedRoom, cleanup: &Cleanup) -> Position {
-        let at = Position::new(cleanup.number(), false);
-        assert!(!matches!(room.arrive(at, None, waiter().0), Arrived::Granted(_)));
+    fn arrive(room: &SharedRoom, cleanup: &Cleanup) -> Arrival {
+        let at = Arrival::new(cleanup.number(), false);
+        assert!(room.arrive(at, None, waiter().0).is_err());
         at
     }
 
@@ -641,8 +614,8 @@ mod tests {
             let hand_off = HandOff { max: 9, time: Duration::MAX };
             let room = SharedRoom::new(kind, hand_off, true, None, watch::Sender::default());
             let (first, mut told) = waiter();
-            let at = || Position::new(cleanup.number(), false);
-            assert!(matches!(room.arrive(at(), None, first), Arrived::First));
+            let at = || Arrival::new(cleanup.number(), false);
+            assert_eq!(room.arrive(at(), None, first).err(), Some(None));
             room.lock().room.attempt_begins();
             let directory = LockPath::parse("", "/lock").unwrap();
             let state = HoldState::new("x-sticky-lock-0000000000".into(), kind);
@@ -660,11 +633,11 @@ mod tests {
                 both.wait();
                 if tries {
                     // It was held at that moment, or it is the try's.
-                    return !matches!(room.try_now(Location::caller()), Tried::Asks);
+                    return !matches!(room.try_now(Location::caller()), Err(false));
                 }
                 let arrived = room.arrive(at(), None, next);
                 release.join().unwrap();
-                matches!(arrived, Arrived::Granted(_)) || told.try_recv().is_ok()
+                arrived.is_ok() || told.try_recv().is_ok()
             });
             assert!(has_it, "it waits for a node that is only kept");
             room.close();
@@ -672,7 +645,7 @@ mod tests {
     }
 
     /// An attempt, and what it hears when it is cancelled.
-    fn attempt(cleanup: &Cleanup) -> (UnderWay, oneshot::Receiver<Ticket>) {
+    fn attempt(cleanup: &Cleanup) -> (AttemptUnderWay, oneshot::Receiver<Ticket>) {
         let (cancel, cancelled) = oneshot::channel();
         let (_, progress) = ProgressSender::new();
         ((CancelOnDrop::new(cancel, cleanup, cleanup.number()), progress), cancelled)
@@ -755,10 +728,7 @@ mod tests {
 
     /// Another reader of the same node.
     fn join(readers: &SharedRoom) -> Option<Arc<Held>> {
-        match readers.try_now(Location::caller()) {
-            Tried::Granted(mut granted) => granted.take(),
-            Tried::Held | Tried::Asks => None,
-        }
+        readers.try_now(Location::caller()).ok()?.take()
     }
 
     /// Does both at once, in two threads.

@@ -75,20 +75,20 @@ pub(crate) fn in_queue(
 
 /// The knowledge that the attempts of a path lock share of the node that is first in the queue.
 #[derive(Debug, Default)]
-pub(crate) struct FirstSeen(Mutex<Seen>);
+pub(crate) struct FirstSeen(Mutex<FirstState>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct FirstState {
     /// The name of the node that was first by the last list.
     name: Option<Arc<str>>,
     /// The node that was read last.
-    known: Option<Known>,
+    known: Option<FirstNode>,
     /// When a node was read last before a deadline.
     asked: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct FirstNode {
     contender: Contender,
     /// When it was known to exist.
     at: Instant,
@@ -96,15 +96,15 @@ struct Known {
     watches: usize,
 }
 
-impl Seen {
-    fn known(&mut self, name: &str) -> Option<&mut Known> {
+impl FirstState {
+    fn known(&mut self, name: &str) -> Option<&mut FirstNode> {
         self.known.as_mut().filter(|known| known.contender.node().name() == name)
     }
 
     /// Notes what a read of a node has returned.
-    fn know(&mut self, contender: Contender) -> &mut Known {
+    fn know(&mut self, contender: Contender) -> &mut FirstNode {
         let watches = self.known(contender.node().name()).map_or(0, |known| known.watches);
-        self.known.insert(Known { contender, at: Instant::now(), watches })
+        self.known.insert(FirstNode { contender, at: Instant::now(), watches })
     }
 
     /// Returns who is first; `None` if that is not known, or was too long ago.
@@ -117,7 +117,7 @@ impl Seen {
 }
 
 impl FirstSeen {
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, FirstState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,7 +144,7 @@ impl FirstSeen {
 
     /// Records the result of a read that has set a watch, if its node is the first. It exists until the
     /// result is dropped.
-    pub(crate) fn watched(&self, contender: Contender) -> Option<Watched<'_>> {
+    pub(crate) fn watched(&self, contender: Contender) -> Option<FirstWatched<'_>> {
         let name: Arc<str> = contender.node().name().into();
         let mut seen = self.lock();
         if seen.name.as_ref() != Some(&name) {
@@ -152,7 +152,7 @@ impl FirstSeen {
         }
         seen.know(contender).watches += 1;
         drop(seen);
-        Some(Watched { first: self, name })
+        Some(FirstWatched { first: self, name })
     }
 
     /// Returns who is first in the queue; `None` if that is not known, or was too long ago.
@@ -182,19 +182,19 @@ impl FirstSeen {
 }
 
 /// A watch on the first node, until it is dropped.
-pub(crate) struct Watched<'a> {
+pub(crate) struct FirstWatched<'a> {
     first: &'a FirstSeen,
     name: Arc<str>,
 }
 
-impl Watched<'_> {
+impl FirstWatched<'_> {
     /// Records that the watch has fired: the node may be gone.
     pub(crate) fn fired(self) {
         self.first.lock().known.take_if(|known| known.contender.node().name() == &*self.name);
     }
 }
 
-impl Drop for Watched<'_> {
+impl Drop for FirstWatched<'_> {
     fn drop(&mut self) {
         if let Some(known) = self.first.lock().known(&self.name) {
             known.watches = known.watches.saturating_sub(1);

@@ -212,27 +212,19 @@ impl RequestedOptions {
         fn same<T: PartialEq + ?Sized>(asked: Option<&T>, path_lock: &T) -> bool {
             asked.is_none_or(|asked| asked == path_lock)
         }
-        if !same(self.node_limit.as_ref(), &path_lock.node_limit) {
-            Err(path_lock.recipe.nodes().0)
-        } else if self.data.is_some() && self.data != path_lock.data {
-            Err(if path_lock.recipe == Recipe::LeaderLatch { "id" } else { "data" })
-        } else if !same(self.acl.as_ref(), &path_lock.acl) {
-            Err("acl")
-        } else if !same(self.parents.as_ref(), &path_lock.parents) {
-            Err("parents")
-        } else if !same(self.dialect.as_ref(), &path_lock.dialect) {
-            Err("dialect")
-        } else if !same(self.hand_off.as_ref(), &path_lock.hand_off) {
-            Err("hand_off")
-        } else if self.sticky.is_some() && self.sticky != path_lock.sticky {
-            Err("sticky")
-        } else if !path_lock.semaphore.as_ref().is_none_or(|semaphore| {
-            self.shared_count.as_ref().is_none_or(|shared| *shared == semaphore.limit.whole())
-        }) {
-            Err("shared_count")
-        } else {
-            Ok(())
-        }
+        let data = if path_lock.recipe == Recipe::LeaderLatch { "id" } else { "data" };
+        let limit = path_lock.semaphore.as_ref().map(|semaphore| semaphore.limit.whole());
+        let options = [
+            (path_lock.recipe.nodes().0, same(self.node_limit.as_ref(), &path_lock.node_limit)),
+            (data, self.data.is_none() || self.data == path_lock.data),
+            ("acl", same(self.acl.as_ref(), &path_lock.acl)),
+            ("parents", same(self.parents.as_ref(), &path_lock.parents)),
+            ("dialect", same(self.dialect.as_ref(), &path_lock.dialect)),
+            ("hand_off", same(self.hand_off.as_ref(), &path_lock.hand_off)),
+            ("sticky", self.sticky.is_none() || self.sticky == path_lock.sticky),
+            ("shared_count", limit.is_none_or(|limit| same(self.shared_count.as_deref(), limit))),
+        ];
+        options.into_iter().find(|(_, is_same)| !is_same).map_or(Ok(()), |(option, _)| Err(option))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::engine::kept::shared_room::SharedRoom;
 use crate::engine::lock::first::FirstSeen;
 use crate::engine::lock::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::lock::registry::Registry;
-use crate::engine::node::held::Holder;
+use crate::engine::node::held::LocalOwner;
 use crate::engine::queue::shared_queue::SharedQueue;
 use crate::engine::queue::slots::Slots;
 use crate::error::{
@@ -131,7 +131,7 @@ pub(crate) struct PathLock {
     /// The rooms where attempts of a kind wait behind one node; none of a kind of which each has its own node.
     rooms: Vec<Arc<SharedRoom>>,
     /// The holds of this path lock that are no room's, by the numbers of their attempts, so the oldest is the first.
-    holders: Mutex<BTreeMap<u64, Holder>>,
+    holders: Mutex<BTreeMap<u64, LocalOwner>>,
     foreign_reported: AtomicBool,
     /// Whether a call that waits for a hold of the same client is being checked, or has been logged.
     self_wait: AtomicBool,
@@ -139,7 +139,7 @@ pub(crate) struct PathLock {
     first_seen: FirstSeen,
 }
 
-impl Holder {
+impl LocalOwner {
     /// Returns whether it still holds the lock, by the clock.
     pub(crate) fn holds(&self) -> bool {
         self.held.is_held()
@@ -306,7 +306,7 @@ impl PathLock {
     /// Returns whether errors need not ask who is first: a hold of this client excludes all others, or it is a
     /// semaphore, which has many holders.
     pub(crate) fn is_first_by_itself(&self) -> bool {
-        let excludes = |holder: &Holder| holder.held.kind() == Kind::Exclusive;
+        let excludes = |holder: &LocalOwner| holder.held.kind() == Kind::Exclusive;
         self.options.semaphore.is_some()
             || self.holders().iter().any(|holder| excludes(holder) && holder.holds())
     }
@@ -321,8 +321,9 @@ impl PathLock {
 
     /// Returns the hold of this client for which a contender of this kind would have to wait; `None` if there
     /// is none.
-    pub(crate) fn holder_for(&self, kind: Kind) -> Option<Holder> {
-        let in_the_way = |holder: &Holder| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;
+    pub(crate) fn holder_for(&self, kind: Kind) -> Option<LocalOwner> {
+        let in_the_way =
+            |holder: &LocalOwner| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;
         self.holders().into_iter().find(|holder| in_the_way(holder) && holder.holds())
     }
 
@@ -416,13 +417,13 @@ impl PathLock {
 
     /// Returns copies of the holders: asking one whether it holds may call foreign code, which must find the
     /// mutex free.
-    pub(crate) fn holders(&self) -> Vec<Holder> {
+    pub(crate) fn holders(&self) -> Vec<LocalOwner> {
         let mut all: Vec<_> = self.rooms.iter().flat_map(|room| room.holders()).collect();
         all.extend(self.lock_holders().values().cloned());
         all
     }
 
-    pub(crate) fn lock_holders(&self) -> MutexGuard<'_, BTreeMap<u64, Holder>> {
+    pub(crate) fn lock_holders(&self) -> MutexGuard<'_, BTreeMap<u64, LocalOwner>> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -2,4 +2,3 @@
 //! Only the multi-lock's face uses it. It never keeps a part of the locks: all or none.
 
 pub(crate) mod multi;
-pub(crate) mod multi_look;

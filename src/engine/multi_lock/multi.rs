@@ -4,38 +4,40 @@
 //! keeps nothing. Its members are acquired in the order of their paths, each by an ordinary attempt, so that
 //! locks that are acquired in that order by others cannot deadlock with them.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use zookeeper_client as zk;
 
 use crate::engine::attempts::attempt;
-use crate::engine::attempts::stop::{Stop, Stopped};
+use crate::engine::attempts::in_session::{Stop, Stopped};
 use crate::engine::call::pending::{Caller, Pending};
-use crate::engine::grant::hold::{Hold, first_lost};
+use crate::engine::grant::hold::{Hold, first, first_lost};
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, Member, PathLock};
-use crate::engine::multi_lock::multi_look::{look, read_together};
-use crate::engine::request::look::InTheWay;
+use crate::engine::request::look::{InTheWay, in_the_way};
+use crate::engine::request::requests::{list_alone, read_list};
 use crate::engine::who::self_wait;
 use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::IfBusy;
+use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::late::{Waiting, WaitsFor};
+use crate::protocol::queue::Listing;
 use crate::session::core::Core;
-use crate::session::leftovers::tickets::Ticket;
+use crate::session::leftovers::cleanup::Ticket;
+use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
 
 /// Several locks of one client, at different paths, in the order of these paths at the servers.
 #[derive(Clone, Debug)]
-pub(crate) struct Members {
+pub(crate) struct MultiMembers {
     /// The first in this order.
     first: Member,
     in_order: Arc<[Member]>,
 }
 
-impl Members {
+impl MultiMembers {
     /// Returns the members of a multi-lock, which the caller has checked and sorted; `None` if there are none.
     pub(crate) fn new(in_order: Arc<[Member]>) -> Option<Self> {
         Some(Self { first: in_order.first()?.clone(), in_order })
@@ -59,9 +61,9 @@ impl Members {
 /// The members that are held, in the order in which they were acquired. Released in reverse when it is
 /// dropped: a contender that wants several of them, and waits for the first, finds the others free.
 #[derive(Debug, Default)]
-pub(crate) struct Holds(Vec<Hold>);
+pub(crate) struct Acquired(Vec<Hold>);
 
-impl Holds {
+impl Acquired {
     pub(crate) fn into_vec(mut self) -> Vec<Hold> {
         std::mem::take(&mut self.0)
     }
@@ -71,7 +73,7 @@ impl Holds {
     }
 }
 
-impl Drop for Holds {
+impl Drop for Acquired {
     fn drop(&mut self) {
         while let Some(hold) = self.0.pop() {
             drop(hold);
@@ -85,21 +87,9 @@ pub(crate) type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// The losses of the members that are held: each resolves with the path lock, and how it was lost.
 type Losses = Vec<BoxedFuture<(Arc<PathLock>, LostReason)>>;
 
-/// Waits for the first of these futures.
-pub(crate) async fn first<F: Future + Unpin>(futures: &mut [F]) -> F::Output {
-    poll_fn(|context| {
-        let ready = futures.iter_mut().find_map(|future| match Pin::new(future).poll(context) {
-            Poll::Ready(result) => Some(result),
-            Poll::Pending => None,
-        });
-        ready.map_or(Poll::Pending, Poll::Ready)
-    })
-    .await
-}
-
 /// Acquires all members. Dropping the future stops that, and releases the locks that it has. The kind of
 /// `ask` is that of each member.
-pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLockError> {
+pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired, TryLockError> {
     let (client, path) = (members.client(), members.first().path());
     if let Some(closed) = client.refuses(path) {
         return Err(closed.into());
@@ -123,7 +113,7 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
     };
     client.spawn(async move {
         // Its timer is the runtime's, of which the caller may have none.
-        let stop = Stop::new(ask.budget, cancelled);
+        let stop = Stop::new(ask.budget, cancelled, None);
         Box::pin(acquisition.run(stop, reply)).await;
     });
     pending.result().await
@@ -131,14 +121,14 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
 
 /// Has the log say it if the call waits for a member that its own client holds, as that of a single lock
 /// does. The call keeps the returned value for as long as it waits.
-pub(crate) fn watch_self_wait(members: &Members, ask: &Ask) -> Vec<Arc<()>> {
+pub(crate) fn watch_self_wait(members: &MultiMembers, ask: &Ask) -> Vec<Arc<()>> {
     let watch = |member: &Member| self_wait::watch(&member.path_lock, &Ask { kind: member.kind, ..*ask });
     members.in_order.iter().filter_map(watch).collect()
 }
 
 /// The acquisition of all members, from its start to its end.
 struct MultiAttempt {
-    members: Members,
+    members: MultiMembers,
     ask: Ask,
     started: Instant,
     /// The deadline; of a try, when it stops waiting for the servers.
@@ -148,7 +138,7 @@ struct MultiAttempt {
     deletions: Deletions,
 }
 
-type Reply = oneshot::Sender<Result<Holds, TryLockError>>;
+type MultiReply = oneshot::Sender<Result<Acquired, TryLockError>>;
 
 /// Why all members are given up.
 enum Why {
@@ -168,7 +158,7 @@ struct Deletions {
 }
 
 impl MultiAttempt {
-    async fn run(mut self, mut stop: Stop, reply: Reply) {
+    async fn run(mut self, mut stop: Stop, reply: MultiReply) {
         let why = loop {
             match self.acquire_all(&mut stop).await {
                 // If the caller has left, the holds come back here, and their drop releases them.
@@ -192,11 +182,11 @@ impl MultiAttempt {
     /// Acquires all members, in the order of their paths. If one is not granted, or lost while others are
     /// waited for, all are released: a contender that kept the others, and queued for the lost lock again,
     /// would not wait in the order of the paths (docs/protocol.md#multi-lock-loss).
-    async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Holds, Why> {
+    async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Acquired, Why> {
         if self.ask.budget.if_busy() == IfBusy::Fail {
             self.look_before_try(stop).await?;
         }
-        let mut holds = Holds::default();
+        let mut holds = Acquired::default();
         let mut losses = Losses::new();
         for (index, member) in Arc::clone(&self.members.in_order).iter().enumerate() {
             let ask = self.ask_for(index, member);
@@ -213,7 +203,7 @@ impl MultiAttempt {
             let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
             losses.push(Box::pin(async move { (path_lock, loss.await) }));
             holds.0.push(hold);
-            if progress.get().has_waited && index > 0 && first_lost(&holds.0).is_none() {
+            if progress.has_waited() && index > 0 && first_lost(&holds.0).is_none() {
                 self.deletions = Deletions::default();
             }
         }
@@ -318,4 +308,105 @@ impl MultiAttempt {
             () = tokio::time::sleep(pause) => Ok(()),
         }
     }
+}
+
+/// How many queues are read by one request at most.
+const MOST_QUEUES: usize = 100;
+
+/// How many bytes such a request has at most: half of the server's limit.
+const MOST_BYTES: usize = 500_000;
+
+/// Returns how many of these members, from the first on, are read by one request: one at least.
+fn read_together(members: &[Member]) -> usize {
+    let mut bytes = 0_usize;
+    let fits = |member: &&Member| {
+        // The header of the operation has less than 20 bytes.
+        bytes = bytes.saturating_add(member.path_lock.path().server().len() + 20);
+        bytes <= MOST_BYTES
+    };
+    members.iter().take(MOST_QUEUES).take_while(fits).count().clamp(1, members.len().max(1))
+}
+
+/// Reads all queues by one request; by one request for each, sent together, where the servers do not know
+/// that one. The requests are sent when this is called.
+fn read_queues<'a>(
+    session: &'a Arc<Session>,
+    path_locks: &'a [&'a Arc<PathLock>],
+    handle: &'a zk::Client,
+) -> impl Future<Output = Vec<Answer<Listing>>> + 'a {
+    let paths = path_locks.iter().map(|path_lock| path_lock.path().server());
+    let sent = session.read_together(handle, paths).ok_or_else(|| one_by_one(session, path_locks, handle));
+    async move {
+        let answer = match sent {
+            Ok(together) => together.await,
+            Err(alone) => return alone.await,
+        };
+        let results = match answer {
+            Ok(results) => results,
+            Err(error) => {
+                let failure = session.failure(error);
+                if matches!(failure.kind, FailureKind::Refused(_)) {
+                    return one_by_one(session, path_locks, handle).await;
+                }
+                return path_locks.iter().map(|_| Answer::No(failure.clone())).collect();
+            }
+        };
+        let read = |(path_lock, result): (&&Arc<PathLock>, _)| match result {
+            zk::MultiReadResult::Children { children } => Answer::Is(read_list(path_lock, session, children)),
+            zk::MultiReadResult::Error { err } => Answer::No(session.failure(err)),
+            _ => Answer::no(FailureKind::Unknown),
+        };
+        path_locks.iter().zip(results).map(read).collect()
+    }
+}
+
+/// Lists all directories by one request for each. They are sent when this is called.
+fn one_by_one<'a>(
+    session: &'a Arc<Session>,
+    path_locks: &'a [&'a Arc<PathLock>],
+    handle: &'a zk::Client,
+) -> impl Future<Output = Vec<Answer<Listing>>> + 'a {
+    let asked: Vec<_> = path_locks.iter().map(|path_lock| list_alone(path_lock, session, handle)).collect();
+    async move {
+        let mut lists = Vec::with_capacity(asked.len());
+        for list in asked {
+            lists.push(match list.await {
+                Ok(listing) => Answer::Is(listing),
+                Err(error) => Answer::No(session.failure(error)),
+            });
+        }
+        lists
+    }
+}
+
+/// Returns, for each member, the contenders that a newcomer would have to wait for. `certain` is whether the
+/// lists are sent right behind a `sync`: the connected server may lag behind (docs/protocol.md#try-lock).
+/// After an error this finds no contender, and the create that follows reports the error.
+async fn look(session: &Arc<Session>, members: &[Member], certain: bool) -> Vec<InTheWay> {
+    let path_locks: Vec<&Arc<PathLock>> = members.iter().map(|member| &member.path_lock).collect();
+    let path_locks = &path_locks;
+    let lists = session.request(|handle| async move {
+        // It is for everything that the leader has committed, whatever its path.
+        let sync = match path_locks.first() {
+            Some(path_lock) if certain => Some(handle.sync(path_lock.path().server())),
+            _ => None,
+        };
+        let lists = read_queues(session, path_locks, &handle);
+        let synced = async move {
+            match sync {
+                Some(sync) => sync.await.is_ok(),
+                None => true,
+            }
+        };
+        let (synced, lists) = tokio::join!(synced, lists);
+        synced.then_some(lists)
+    });
+    let lists = lists.await.ok().flatten().unwrap_or_default();
+    let judge = |(member, list): (&Member, Answer<Listing>)| match list {
+        Answer::Is(Ok(queue)) if queue.usable().is_ok() => {
+            in_the_way(&member.path_lock, session, &queue, None, member.kind)
+        }
+        _ => InTheWay::Nothing,
+    };
+    members.iter().zip(lists).map(judge).collect()
 }

@@ -3,19 +3,19 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::protocol::hold::HoldEvent;
-use crate::session::contents::holds::HeldLock;
+use crate::session::contents::holds::SessionLock;
 
 /// The holds of one value. Weak, because each has this.
 #[derive(Debug)]
 pub(crate) struct Bond {
     /// Empty once one is lost, so that the others are notified once.
-    holds: Mutex<Vec<Weak<dyn HeldLock>>>,
+    holds: Mutex<Vec<Weak<dyn SessionLock>>>,
     /// The path of the lock that was lost first.
     first_lost: OnceLock<Arc<str>>,
 }
 
 impl Bond {
-    pub(crate) fn new(holds: Vec<Weak<dyn HeldLock>>) -> Arc<Self> {
+    pub(crate) fn new(holds: Vec<Weak<dyn SessionLock>>) -> Arc<Self> {
         Arc::new(Self { holds: Mutex::new(holds), first_lost: OnceLock::new() })
     }
 }

@@ -14,10 +14,10 @@ use crate::error::{Lost, LostReason};
 use crate::protocol::hold::{Care, Deletion, Effects, HoldEvent, HoldState, LockState};
 use crate::protocol::lease::LeaseState;
 use crate::protocol::node_name::Kind;
-use crate::session::contents::holds::HeldLock;
+use crate::session::contents::holds::SessionLock;
 use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan};
 use crate::session::live::zk_session::Session;
-use crate::session::reports::observer::{CallEnd, HoldLife, Life};
+use crate::session::reports::observer::{CallEnd, GrantLife, Life};
 use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
@@ -54,13 +54,13 @@ pub(crate) enum Over {
 
 /// A hold of this client, for error messages and `is_acquired_in_this_process`.
 #[derive(Clone, Debug)]
-pub(crate) struct Holder {
+pub(crate) struct LocalOwner {
     pub(crate) held: Arc<Held>,
     pub(crate) since: Instant,
     pub(crate) location: &'static Location<'static>,
 }
 
-impl Holder {
+impl LocalOwner {
     pub(crate) fn new(held: &Arc<Held>, location: &'static Location<'static>) -> Self {
         Self { held: Arc::clone(held), since: Instant::now(), location }
     }
@@ -71,7 +71,7 @@ impl Holder {
 pub(crate) struct Held {
     directory: LockPath,
     /// The number of the attempt that was granted the lock; see
-    /// [`Tickets`](crate::session::leftovers::tickets::Tickets).
+    /// [`Tickets`](crate::session::leftovers::cleanup::Tickets).
     number: u64,
     /// Weak, so that guards do not keep the session.
     session: Weak<Session>,
@@ -88,7 +88,7 @@ pub(crate) struct Held {
     /// The other holds of the same value.
     bound: Bound,
     /// Reports of the hold, once a caller has it.
-    life: HoldLife,
+    life: GrantLife,
 }
 
 impl Held {
@@ -123,7 +123,7 @@ impl Held {
             had: AtomicBool::new(false),
             room,
             bound: Bound::default(),
-            life: HoldLife::default(),
+            life: GrantLife::default(),
         })
     }
 
@@ -163,7 +163,7 @@ impl Held {
     }
 
     /// Returns the reports of this hold.
-    pub(crate) fn life(&self) -> &HoldLife {
+    pub(crate) fn life(&self) -> &GrantLife {
         &self.life
     }
 
@@ -228,7 +228,7 @@ impl Held {
         self.bound.first_lost().unwrap_or_else(|| self.directory.user().into())
     }
 
-    fn as_held_lock(self: &Arc<Self>) -> Arc<dyn HeldLock> {
+    fn as_held_lock(self: &Arc<Self>) -> Arc<dyn SessionLock> {
         Arc::<Self>::clone(self)
     }
 
@@ -557,7 +557,7 @@ impl Held {
     }
 }
 
-impl HeldLock for Held {
+impl SessionLock for Held {
     fn number(&self) -> u64 {
         self.number
     }

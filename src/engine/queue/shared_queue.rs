@@ -1,5 +1,10 @@
 //! The [`LocalQueue`] of one client and path, shared by its attempts: behind a mutex that is held for one
 //! decision at a time. Notices are sent after it is unlocked.
+//!
+//! Its attempts share the lists of the directory. A list counts only for nodes that were created before it was sent
+//! (docs/protocol.md#shared-lists). So an attempt sends its create first, and gets the next list that is sent after
+//! that, never a list that is under way. One list is under way at a time, so that any number of attempts cost one
+//! list per round trip.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +16,7 @@ use crate::protocol::local_queue::{Gone, LocalQueue, Notice, Told};
 use crate::protocol::queue::Listing;
 use crate::session::contents::directory_watches::DirectoryWatch;
 use crate::session::contents::nodes::NodeOwner;
+use crate::session::core::Core;
 
 /// A list of the directory, for the attempts that share it.
 pub(crate) type ListResult = Result<Listing, zk::Error>;
@@ -65,4 +71,77 @@ impl NodeOwner for SharedQueue {
     fn heir(&self, session: u64, name: &str) -> Option<Arc<str>> {
         self.with(|queue| queue.heir(session, name))
     }
+}
+
+/// Returns a list that `list` sends after this call, in the session with this number. It is sent even if the
+/// future is not polled.
+pub(crate) fn ask<L, F>(
+    queue: &Arc<SharedQueue>,
+    client: &Core,
+    session: u64,
+    list: L,
+) -> impl Future<Output = ListResult> + use<L, F>
+where
+    L: Fn() -> F + Send + 'static,
+    F: Future<Output = ListResult> + Send + 'static,
+{
+    let (tell, answer) = oneshot::channel();
+    let asked = queue.with(|queue| queue.ask_list(session, tell));
+    if asked.is_some_and(|asked| asked.start) {
+        client.spawn(send_lists(Arc::clone(queue), session, list));
+    }
+    let asking = asked.map(|asked| Asking { queue: Arc::clone(queue), question: asked.question });
+    async move {
+        // There is no answer if the session has ended.
+        let result = answer.await.unwrap_or(Err(zk::Error::ConnectionLoss));
+        drop(asking);
+        result
+    }
+}
+
+/// An attempt that waits for a list: until it has the list, or leaves.
+struct Asking {
+    queue: Arc<SharedQueue>,
+    question: u64,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.queue.with(|queue| queue.forget_list(self.question));
+    }
+}
+
+/// The task that lists. If it is dropped before it is done, by a panic, the waiting attempts start again, and
+/// the next attempt that asks starts another task.
+struct Sending {
+    queue: Arc<SharedQueue>,
+    session: u64,
+    is_running: bool,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if self.is_running {
+            self.queue.with(|queue| queue.stop_lists(self.session));
+        }
+    }
+}
+
+/// Lists for as long as attempts ask. A task on the session's runtime, so that an attempt that leaves does
+/// not drop the list of the others.
+async fn send_lists<F>(queue: Arc<SharedQueue>, session: u64, list: impl Fn() -> F + Send)
+where
+    F: Future<Output = ListResult> + Send,
+{
+    let mut sending = Sending { queue, session, is_running: true };
+    while let Some(waiting) = sending.queue.with(|queue| queue.next_list(session)) {
+        // The list is sent after the creates of all attempts that wait for it.
+        let result = list().await;
+        for tell in waiting {
+            // An error means that the attempt has left.
+            let _ = tell.send(result.clone());
+        }
+    }
+    // Another task may be running already.
+    sending.is_running = false;
 }

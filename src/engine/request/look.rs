@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
-use crate::engine::lock::first::in_queue;
+use crate::engine::lock::first::{ask_at, in_queue};
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::requests::{list, list_alone};
 use crate::error::{AcquireError, Error, ErrorKind, Purpose, RequestFailure};
@@ -328,6 +328,15 @@ pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
             }
         }
     });
+}
+
+/// Waits until the deadline of a call. Asks shortly before it who is first.
+pub(crate) async fn until_deadline(path_lock: Arc<PathLock>, deadline: Instant, asked: Duration) {
+    if let Some(at) = ask_at(deadline, asked) {
+        tokio::time::sleep_until(at.into()).await;
+        ask_first(&path_lock);
+    }
+    tokio::time::sleep_until(deadline.into()).await;
 }
 
 /// Records the result of a read of the node `name`.

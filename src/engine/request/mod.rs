@@ -4,4 +4,3 @@
 
 pub(crate) mod look;
 pub(crate) mod requests;
-pub(crate) mod seat;

@@ -11,12 +11,11 @@ use zookeeper_client as zk;
 use crate::engine::lock::first::in_queue;
 use crate::engine::lock::lock_options::LockOptions;
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::queue::lists;
-use crate::engine::request::seat::Seat;
+use crate::engine::queue::shared_queue;
 use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::local_queue::{Neighbour, Notice, Numbered};
-use crate::protocol::node_name::{Child, Dialect, Family, Naming, classify};
+use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify};
 use crate::protocol::queue::{Listing, Queue};
 use crate::session::contents::directory_watches::Setting;
 use crate::session::contents::watches::{WatchUse, changed};
@@ -25,6 +24,16 @@ use crate::session::leftovers::cleanup::{Item, Orphan};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
 use crate::values::path::LockPath;
+
+/// The context of a request: the lock, the session and the attempt that it is sent for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat<'a> {
+    pub(crate) path_lock: &'a Arc<PathLock>,
+    pub(crate) session: &'a Arc<Session>,
+    /// The number of the attempt, which is its position in the order of arrival.
+    pub(crate) number: u64,
+    pub(crate) kind: Kind,
+}
 
 /// Returns a fresh id for one create request (docs/protocol.md#one-id-per-create), as the dialect writes it.
 pub(crate) fn new_id(naming: Naming) -> String {
@@ -203,12 +212,12 @@ fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<N
 }
 
 /// A create that has been sent. It is awaited until it is answered, even if the attempt is cancelled.
-pub(crate) type UnderWay<'a> = Pin<Box<dyn Future<Output = AcquireEvent> + Send + 'a>>;
+pub(crate) type CreateUnderWay<'a> = Pin<Box<dyn Future<Output = AcquireEvent> + Send + 'a>>;
 
 /// Sends a create with a fresh id, and the list with it; see
 /// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create). It is sent by the
 /// first poll; only `list` and `list_alone` send when they are called.
-pub(crate) fn create(seat: Seat<'_>, slot: Slot, id: String) -> UnderWay<'_> {
+pub(crate) fn create(seat: Seat<'_>, slot: Slot, id: String) -> CreateUnderWay<'_> {
     Box::pin(send_create(seat, slot, id))
 }
 
@@ -233,11 +242,9 @@ pub(crate) async fn list_own(seat: Seat<'_>, own: Option<&str>) -> AcquireEvent 
 /// Reads the Stat of an own node that is known from a list only (docs/protocol.md#owner-check).
 pub(crate) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &str) -> AcquireEvent {
     let path = path_lock.path().child(name);
-    let stat =
-        session.request(|handle| async move { handle.check_stat(&path).await?.ok_or(zk::Error::NoNode) });
-    AcquireEvent::Inspected(match answer(session, stat.await) {
+    AcquireEvent::Inspected(match stat(session, &path).await {
         Answer::Is(stat) => {
-            session.nodes.adopt(path_lock.path().child(name), path_lock.as_owner());
+            session.nodes.adopt(path, path_lock.as_owner());
             if path_lock.naming().family != Family::ReadWrite {
                 path_lock.queue().with(|queue| queue.know(session.number(), name));
             }
@@ -245,6 +252,13 @@ pub(crate) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
         }
         Answer::No(failure) => Answer::No(failure),
     })
+}
+
+/// Reads the Stat of a node that exists as far as is known.
+pub(crate) async fn stat(session: &Session, path: &str) -> Answer<zk::Stat> {
+    let stat =
+        session.request(|handle| async move { handle.check_stat(path).await?.ok_or(zk::Error::NoNode) });
+    answer(session, stat.await)
 }
 
 /// Watches a predecessor at the servers, if the session can watch one more node, and waits until something
@@ -324,7 +338,7 @@ pub(crate) fn list<'a>(
     }
     let (queue, client) = (path_lock.queue(), path_lock.client());
     let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
-    Box::pin(lists::ask(queue, client, session.number(), move || {
+    Box::pin(shared_queue::ask(queue, client, session.number(), move || {
         let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&session));
         async move {
             let (path_lock, session) = (&path_lock, &session);

@@ -14,9 +14,7 @@ use crate::error::{Cause, Error, Purpose, RequestFailure};
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::permits::{LimitNode, Seen, free, other_limit};
 use crate::session::contents::watches::{WatchUse, Watching};
-use crate::session::core::NoSession;
 use crate::session::live::zk_session::{Session, SessionGone};
-use crate::session::request::ask::Unanswered;
 use crate::values::path::NodePath;
 
 /// The watches of one look, counted against the session's limit.
@@ -45,13 +43,7 @@ pub(crate) async fn look(
 ) -> Answer<Seen> {
     let all = session.request(|handle| async move {
         let sync = certain.then(|| handle.sync(semaphore.leases.server()));
-        let synced = async {
-            match sync {
-                Some(sync) => sync.await,
-                None => Ok(()),
-            }
-        };
-        tokio::join!(synced, read_both(semaphore, &handle))
+        tokio::join!(synced(sync), read_both(semaphore, &handle))
     });
     match all.await {
         Ok((Ok(()), (leases, limit))) => seen(path_lock, semaphore, session, leases, limit),
@@ -85,6 +77,14 @@ pub(crate) async fn look_and_watch(
     let watches =
         on_leases.zip(on_limit).map(|(leases, limit)| Watches { leases, limit, counted: counted.into() });
     (seen(path_lock, semaphore, session, leases, limit), watches)
+}
+
+/// Waits for a `sync`, if one was sent.
+async fn synced(sync: Option<impl Future<Output = Result<(), zk::Error>>>) -> Result<(), zk::Error> {
+    match sync {
+        Some(sync) => sync.await,
+        None => Ok(()),
+    }
 }
 
 fn split<T, W>(result: Result<(T, W), zk::Error>) -> (Result<T, zk::Error>, Option<W>) {
@@ -226,32 +226,19 @@ pub(crate) async fn set_limit(
     })
 }
 
-/// Reads the limit in force.
-pub(crate) async fn limit(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, Error> {
-    let read = path_lock.client().ask(|_, handle| read_limit(semaphore, &handle));
-    stated_or_read(path_lock, semaphore, read.await)
-}
-
-/// Reads the limit in force, right behind a `sync`.
-pub(crate) async fn limit_behind_sync(
+/// Reads the limit in force; with `certain`, right behind a `sync`.
+pub(crate) async fn limit(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
+    certain: bool,
 ) -> Result<u32, Error> {
     let read = path_lock.client().ask(|_, handle| async move {
-        let sync = handle.sync(semaphore.limit.server());
-        let (synced, data) = tokio::join!(sync, read_limit(semaphore, &handle));
+        let sync = certain.then(|| handle.sync(semaphore.limit.server()));
+        let (synced, data) = tokio::join!(synced(sync), read_limit(semaphore, &handle));
         synced?;
         data
     });
-    stated_or_read(path_lock, semaphore, read.await)
-}
-
-fn stated_or_read(
-    path_lock: &PathLock,
-    semaphore: &SemaphoreOptions,
-    read: Result<LimitData, Unanswered<NoSession>>,
-) -> Result<u32, Error> {
-    let data = read.map_err(|unanswered| unseen(path_lock, &semaphore.limit, unanswered))?;
+    let data = read.await.map_err(|unanswered| unseen(path_lock, &semaphore.limit, unanswered))?;
     match decode(data.as_ref()) {
         LimitNode::Missing => Ok(semaphore.permits),
         LimitNode::Is { permits, .. } => Ok(permits),

@@ -13,16 +13,21 @@ use zookeeper_client as zk;
 use crate::engine::attempts::attempt::GIVEN_UP_WITHIN;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe;
+use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::look::unusable_directory;
-use crate::engine::request::requests::new_id;
-use crate::engine::while_held::convert_requests::ConversionRequests;
+use crate::engine::request::requests::{Seat, answer, list, new_id, watch};
+use crate::engine::while_held::revoke::MARKER;
 use crate::error::{ConversionError, Lost, LostReason, Purpose};
-use crate::protocol::convert::{Conversion, ConvertEvent, ConvertStep, Converted, NotConverted};
+use crate::protocol::convert::{
+    Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created, NotConverted,
+};
+use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::node_name::Kind;
-use crate::session::contents::watches::{WatchUse, changed};
 use crate::session::leftovers::cleanup::{Done, Item, Orphan};
-use crate::session::live::zk_session::{Session, SessionGone};
+use crate::session::live::zk_session::{Handle, Session, SessionGone};
+use crate::session::reports::log;
 use crate::session::request::retry::clean_up_pause;
+use crate::session::write::to_library;
 
 /// A hold after a conversion, or as it was with the reason.
 pub(crate) type ConversionOutcome = Result<Hold, ConversionError<Hold>>;
@@ -53,7 +58,7 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
 /// is the caller's, which may take or drop it at any time, and is not waited for.
 fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     let (reply, outcome) = oneshot::channel();
-    let counted = hold.session().running.begin();
+    let counted = hold.session().running.subscribe();
     let client = Arc::clone(hold.path_lock().client());
     let ticket = client.cleanup().ticket(hold.held().number());
     client.spawn(async move {
@@ -85,7 +90,9 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
         Kind::Exclusive => Conversion::upgrade(own.clone(), new.clone()),
     };
     let mut unfinished = Unfinished { hold: hold.without_release(), own, new, finished: false };
-    let mut requests = ConversionRequests::new(&path_lock, &session);
+    let number = hold.held().number();
+    let seat = Seat { path_lock: &path_lock, session: &session, number, kind };
+    let mut requests = ConversionRequests { path_lock: &path_lock, session: &session, written: None };
     let mut awaits_until = None;
     let converted = loop {
         let event = match step {
@@ -99,10 +106,10 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
             }
             ConvertStep::Await { node } => {
                 let until = *awaits_until.get_or_insert_with(|| Instant::now() + GIVEN_UP_WITHIN);
-                let given_up = until_changed(&session, path_lock.path().child(&node));
+                let given_up = watch(seat, None, &node);
                 let in_time = Instant::now() < until;
-                let waited = tokio::time::timeout_at(until.into(), given_up);
-                ConvertEvent::Awaited { is_late: !(in_time && waited.await.unwrap_or(false)) }
+                let waited = tokio::time::timeout_at(until.into(), given_up).await;
+                ConvertEvent::Awaited { is_late: !(in_time && waited.is_ok_and(|event| event.is_change())) }
             }
             ConvertStep::Pause { failures } => {
                 let pause = clean_up_pause(failures);
@@ -117,21 +124,6 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
     let outcome = finish(hold, &unfinished.own, kind, converted).await;
     unfinished.finished = true;
     outcome
-}
-
-/// Waits until something has happened to a node. Returns `false` if that cannot be known.
-async fn until_changed(session: &Session, path: String) -> bool {
-    let Some(_watching) = session.watches.watch(&path, WatchUse::Queue) else { return false };
-    let path = &path;
-    let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
-    match set {
-        Ok(Ok((_, _, watcher))) => {
-            changed(watcher).await;
-            true
-        }
-        Ok(Err(error)) => error == zk::Error::NoNode,
-        Err(SessionGone) => false,
-    }
 }
 
 /// Determines the node by which the lock is held from now on, and has the other deleted.
@@ -236,6 +228,148 @@ impl Drop for Unfinished {
             let hold = &self.hold;
             hold.held().conversion_over(LostReason::Closed);
             submit(hold, vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)], None);
+        }
+    }
+}
+
+/// How often a node that another client writes to is read before it is deleted. Without a limit, a client
+/// that keeps writing to it would keep the conversion from ending.
+const MAX_READS: u32 = 3;
+
+/// An own node that another client has written to.
+struct WrittenNode {
+    path: String,
+    /// The version that was read.
+    version: i32,
+    /// How often it was read.
+    reads: u32,
+}
+
+/// The requests of one conversion.
+struct ConversionRequests<'a> {
+    path_lock: &'a Arc<PathLock>,
+    session: &'a Arc<Session>,
+    written: Option<WrittenNode>,
+}
+
+impl ConversionRequests<'_> {
+    /// Carries out one request.
+    async fn perform(&mut self, handle: Handle, request: ConvertRequest, hold: &Hold) -> ConvertEvent {
+        let path = |name: &str| self.path_lock.path().child(name);
+        match request {
+            ConvertRequest::Swap { create, delete } => {
+                let (create, delete) = (path(&create), path(&delete));
+                ConvertEvent::Created(self.swap(&handle, create, delete, hold).await)
+            }
+            ConvertRequest::Create { name } => ConvertEvent::Created(self.create(&handle, path(&name)).await),
+            ConvertRequest::List => {
+                let listed = list(self.path_lock, self.session, &handle).await;
+                ConvertEvent::Listed(answer(self.session, Ok(listed)))
+            }
+            ConvertRequest::Inspect { name } => {
+                let stat = handle.check_stat(&path(&name)).await;
+                let czxid = stat.and_then(|stat| stat.map(|stat| stat.czxid).ok_or(zk::Error::NoNode));
+                ConvertEvent::Inspected(answer(self.session, Ok(czxid)))
+            }
+            ConvertRequest::Delete { name } => {
+                let path = path(&name);
+                let version = self.version(&path, hold);
+                let deleted = self.session.write(|| handle.delete(&path, version)).await;
+                if matches!(deleted, Ok(()) | Err(zk::Error::NoNode)) {
+                    self.session.nodes.disown(&path);
+                }
+                ConvertEvent::Deleted(match deleted {
+                    Ok(()) => Answer::Is(()),
+                    Err(zk::Error::NoNode) => Answer::no(FailureKind::NoNode),
+                    Err(zk::Error::BadVersion) => {
+                        Answer::No(self.read_revocation(&handle, &path, hold).await)
+                    }
+                    Err(error) => Answer::No(self.session.failure(error)),
+                })
+            }
+        }
+    }
+
+    /// Returns the version at which a node may be deleted: data that another client has written to it is most
+    /// likely a requested revocation, which must be read before. `None`, which is any version, once a
+    /// revocation has been requested, or the node has been read often enough.
+    fn version(&self, path: &str, hold: &Hold) -> Option<i32> {
+        if hold.held().is_revocation_requested() {
+            return None;
+        }
+        match self.written.as_ref().filter(|written| written.path == path) {
+            Some(written) if written.reads >= MAX_READS => None,
+            Some(written) => Some(written.version),
+            None => Some(0),
+        }
+    }
+
+    /// Reads an own node that another client has written to.
+    async fn read_revocation(&mut self, handle: &zk::Client, path: &str, hold: &Hold) -> Failure {
+        let before = self.written.take().filter(|written| written.path == path);
+        let reads = before.as_ref().map_or(0, |written| written.reads);
+        self.written = match handle.get_data(path).await {
+            Ok((data, stat)) => {
+                if data == MARKER {
+                    hold.held().request_revocation();
+                }
+                Some(WrittenNode { path: path.to_owned(), version: stat.version, reads: reads + 1 })
+            }
+            // The ACL of the lock does not allow it, so that requests cannot be noticed anyway.
+            Err(zk::Error::NoAuth) => {
+                Some(WrittenNode { path: path.to_owned(), version: -1, reads: MAX_READS })
+            }
+            Err(error) => {
+                log::debug!(path, %error, "what another client wrote to a lock node is read again");
+                before
+            }
+        };
+        // This makes the conversion repeat the deletion.
+        FailureKind::NotNow.into()
+    }
+
+    async fn swap(&mut self, handle: &zk::Client, create: String, delete: String, hold: &Hold) -> Created {
+        let acls = to_library(&self.path_lock.options().acl);
+        let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
+        let version = self.version(&delete, hold);
+        let exchange = |writer: &mut zk::MultiWriter<'_>| {
+            writer.add_create(&create, &self.path_lock.node_data(), &options)?;
+            writer.add_delete(&delete, version)
+        };
+        let error = match self.session.commit(handle, 2, exchange).await {
+            Ok(_) => {
+                self.session.nodes.adopt(create, self.path_lock.as_owner());
+                self.session.nodes.disown(&delete);
+                return Created::Done { czxid: None };
+            }
+            Err(zk::MultiWriteError::RequestFailed { source }) => {
+                return Created::Failed(self.session.failure(source));
+            }
+            Err(zk::MultiWriteError::OperationFailed { source, .. }) => source,
+        };
+        match error {
+            zk::Error::NodeExists => {
+                self.session.nodes.adopt(create, self.path_lock.as_owner());
+                self.session.nodes.disown(&delete);
+                Created::Exists
+            }
+            zk::Error::NoNode => Created::Missing,
+            zk::Error::BadVersion => Created::Failed(self.read_revocation(handle, &delete, hold).await),
+            error => Created::Failed(self.session.failure(error)),
+        }
+    }
+
+    async fn create(&mut self, handle: &zk::Client, path: String) -> Created {
+        let what = (zk::CreateMode::Ephemeral, &*self.path_lock.options().acl);
+        let created = self.session.create(handle, &path, &self.path_lock.node_data(), what).await;
+        if matches!(created, Ok(_) | Err(zk::Error::NodeExists)) {
+            self.session.nodes.adopt(path, self.path_lock.as_owner());
+        }
+        match created {
+            Ok((stat, _)) => Created::Done { czxid: (!stat.is_invalid()).then_some(stat.czxid) },
+            Err(zk::Error::NodeExists) => Created::Exists,
+            Err(zk::Error::NoNode) => Created::Missing,
+            Err(error) => Created::Failed(self.session.failure(error)),
         }
     }
 }

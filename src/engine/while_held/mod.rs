@@ -2,7 +2,6 @@
 //! Faces and recipes use it. Each refuses once the lock is lost, and none gets a lock.
 
 pub(crate) mod convert;
-pub(crate) mod convert_requests;
 pub(crate) mod read;
 pub(crate) mod revoke;
 pub(crate) mod transact;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::Hold;
+use crate::engine::grant::hold::{Hold, first};
 use crate::error::{Error, Lost, LostReason, Purpose, RequestFailure};
 use crate::session::core::Core;
 use crate::session::live::zk_session::SessionGone;
@@ -36,16 +36,17 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
     holds: &[&Hold],
     path: LockPath,
 ) -> Result<Option<ReadNode>, E> {
-    let Some(first) = holds.first() else {
+    let Some(owner) = holds.first() else {
         // This is not expected: a guard has a hold.
         return Err(Lost { path: "".into(), reason: LostReason::Closed }.into());
     };
-    let lost_now = || holds.iter().find_map(|hold| Some(lost(hold, hold.lost()?)));
+    let lost_now = || holds.iter().find_map(|hold| hold.loss());
     if let Some(lost) = lost_now() {
         return Err(lost.into());
     }
-    let client = first.path_lock().client();
-    let (session, policy, any_lost) = (Arc::clone(first.session()), *client.retry(), when_lost(holds));
+    let client = owner.path_lock().client();
+    let (session, policy) = (Arc::clone(owner.session()), *client.retry());
+    let mut losses: Vec<_> = holds.iter().map(|hold| Box::pin(hold.when_lost())).collect();
     let given = path.clone();
     let answer = client.run_while_polled(async move {
         let mut repetition = Repetition::new(policy);
@@ -59,7 +60,7 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
         tokio::select! {
             biased;
             // The caller reads the clock.
-            () = any_lost => None,
+            _ = first(&mut losses) => None,
             read = read => Some(read),
         }
     });
@@ -74,33 +75,17 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
         Some(Err(Unanswered::GaveUp(failure))) => Err(failed(client, &given, failure.unanswered()).into()),
         // The session has ended, and the lock with it, or the client has.
         Some(Err(Unanswered::NoSession(SessionGone))) | None => {
-            Err(lost(first, first.session().end_reason().unwrap_or(LostReason::Closed)).into())
+            Err(owner.lost_by(owner.session().end_reason().unwrap_or(LostReason::Closed)).into())
         }
     }
 }
 
 /// Returns the loss of a lock whose client has ended.
 pub(crate) fn closed(hold: &Hold) -> Lost {
-    lost(hold, hold.lost().unwrap_or(LostReason::Closed))
-}
-
-fn lost(hold: &Hold, reason: LostReason) -> Lost {
-    Lost { path: hold.held().lost_path(), reason }
+    hold.lost_by(hold.lost().unwrap_or(LostReason::Closed))
 }
 
 /// Returns the error of a read that failed.
 pub(crate) fn failed(client: &Core, path: &LockPath, why: RequestFailure) -> Error {
     client.error(Purpose::Data, path.user(), why).at(path.user())
-}
-
-/// Waits until one of the holds is lost. Borrows nothing.
-fn when_lost(holds: &[&Hold]) -> impl Future<Output = ()> + Send + 'static + use<> {
-    let mut losses: Vec<_> = holds.iter().map(|hold| Box::pin(hold.when_lost())).collect();
-    async move {
-        std::future::poll_fn(|context| {
-            let is_lost = losses.iter_mut().any(|loss| loss.as_mut().poll(context).is_ready());
-            if is_lost { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-        })
-        .await;
-    }
 }

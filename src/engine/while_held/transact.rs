@@ -90,8 +90,8 @@ pub(crate) async fn transact(holds: &[&Hold], operations: Vec<Operation>) -> Res
         return Err(TransactionError::Lost(Lost { path: "".into(), reason: LostReason::Closed }));
     };
     // Locks of an earlier session are lost, so the others all belong to one session.
-    if let Some(lost) = holds.iter().find_map(|hold| lost(hold)) {
-        return Err(lost);
+    if let Some(lost) = holds.iter().find_map(|hold| hold.loss()) {
+        return Err(lost.into());
     }
     let write = PendingWrite::begin(holds);
     let was_sent = Arc::clone(&write.was_sent);
@@ -100,16 +100,13 @@ pub(crate) async fn transact(holds: &[&Hold], operations: Vec<Operation>) -> Res
         Some(result) => result,
         // The client has ended, and the task with it.
         None if was_sent.load(Ordering::Acquire) => Err(unknown(first, zk::Error::ClientClosed)),
-        None => Err(lost(first).unwrap_or_else(|| lost_by(first, LostReason::Closed))),
+        None => Err(lost(first, LostReason::Closed)),
     }
 }
 
-fn lost(hold: &Hold) -> Option<TransactionError> {
-    hold.lost().map(|reason| lost_by(hold, reason))
-}
-
-fn lost_by(hold: &Hold, reason: LostReason) -> TransactionError {
-    TransactionError::Lost(Lost { path: hold.held().lost_path(), reason })
+/// Returns the loss of a hold, by this reason if none is known yet.
+fn lost(hold: &Hold, reason: LostReason) -> TransactionError {
+    hold.loss().unwrap_or_else(|| hold.lost_by(reason)).into()
 }
 
 fn unknown(hold: &Hold, error: zk::Error) -> TransactionError {
@@ -173,7 +170,7 @@ async fn commit(
             return Err(unknown(first, zk::Error::ClientClosed));
         }
         Err(SessionGone) => {
-            return Err(lost_by(first, session.end_reason().unwrap_or(LostReason::Closed)));
+            return Err(lost(first, session.end_reason().unwrap_or(LostReason::Closed)));
         }
     };
     write.known = matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }));
@@ -181,7 +178,7 @@ async fn commit(
         Ok(_) => Ok(()),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
             if session.judge(&source) == FailureKind::SessionGone {
-                return Err(lost(first).unwrap_or_else(|| lost_by(first, LostReason::SessionExpired)));
+                return Err(lost(first, LostReason::SessionExpired));
             }
             let checked = holds.get(index).zip(nodes.get(index));
             let operation =
@@ -189,7 +186,7 @@ async fn commit(
             match (checked, operation) {
                 (Some((hold, node)), _) if source == zk::Error::NoNode => {
                     hold.held().node_deleted(Arc::clone(node));
-                    Err(lost(hold).unwrap_or_else(|| lost_by(hold, LostReason::NodeDeleted)))
+                    Err(lost(hold, LostReason::NodeDeleted))
                 }
                 // The ACL of the lock node does not let its own creator read it.
                 (Some((hold, node)), _) => {

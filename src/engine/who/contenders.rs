@@ -154,7 +154,7 @@ async fn read<T: Send + Sync>(
 }
 
 /// The outcome of a request to delete a contender's node.
-enum Deleted {
+enum Broken {
     Done,
     /// It does not exist, or the node of this name is another contender's.
     NotThere,
@@ -181,27 +181,27 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
             // The server may lag behind, and still show a deleted one.
             handle.sync(server).await?;
             let stat = handle.check_stat(server).await?.filter(|stat| is_of(contender, stat));
-            let Some(stat) = stat else { return Ok(Deleted::NotThere) };
+            let Some(stat) = stat else { return Ok(Broken::NotThere) };
             was_there.store(true, Ordering::Relaxed);
             // The version shows that this is the same node as before. It cannot have been created again with
             // the same name, number and version in between: that takes a new directory, and as many creates
             // in it as in the old one.
             match handle.delete(server, Some(stat.version)).await {
-                Ok(()) => Ok(Deleted::Done),
-                Err(zk::Error::NoNode) => Ok(Deleted::NotThere),
-                Err(zk::Error::BadVersion) => Ok(Deleted::Written),
+                Ok(()) => Ok(Broken::Done),
+                Err(zk::Error::NoNode) => Ok(Broken::NotThere),
+                Err(zk::Error::BadVersion) => Ok(Broken::Written),
                 Err(error) => Err(error),
             }
         });
         match deleted.await.map_err(|why| not_broken(path_lock, contender, why))? {
-            Deleted::Done => {
+            Broken::Done => {
                 let (path, node) = (path_lock.path().user(), node.as_str());
                 log::warn!(path, node, owner = %contender, "a contender's node was deleted by `break_lock`");
                 return Ok(true);
             }
-            Deleted::NotThere => return Ok(was_there.load(Ordering::Relaxed)),
+            Broken::NotThere => return Ok(was_there.load(Ordering::Relaxed)),
             // A request to revoke it, as a rule. It is the same node if its owner is.
-            Deleted::Written => {}
+            Broken::Written => {}
         }
     }
     Err(not_broken(path_lock, contender, RequestFailure::Connection(Arc::new(WrittenAgain))))

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::choices::{Choices, Turns, count};
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
-use crate::protocol::room::{HandOff, Newcomer, Next, Position, Room};
+use crate::protocol::room::{Arrival, HandOff, Newcomer, PassOn, Room};
 
 const BOUNDS: HandOff = HandOff { max: 2, time: Duration::from_secs(1) };
 
@@ -42,7 +42,7 @@ enum Event {
 #[derive(Clone, Copy, Debug)]
 enum Doing {
     Idle,
-    Waits(Position),
+    Waits(Arrival),
     Holds,
 }
 
@@ -180,7 +180,7 @@ impl World<'_> {
             Newcomer::Waits => {}
         }
         if !tries {
-            let at = Position::new(number, false);
+            let at = Arrival::new(number, false);
             self.clients[c].room.wait(at, i, None);
             self.callers[i].doing = Doing::Waits(at);
         } else if self.nodes.is_empty() {
@@ -208,17 +208,17 @@ impl World<'_> {
         let Has { node, number, hold, .. } = self.clients[c].has.take().expect("there is a node");
         let next = self.clients[c].room.released(number, hold, now, healthy);
         let hold = match next {
-            Next::To(at, _) => at.number(),
-            Next::Keep => idle,
-            Next::Stays => panic!("a second holder"),
-            Next::Delete => {
+            PassOn::To(at, _) => at.number(),
+            PassOn::Keep => idle,
+            PassOn::Stays => panic!("a second holder"),
+            PassOn::Delete => {
                 self.delete(c, node);
                 return self.clients[c].room.over(number, hold);
             }
         };
         self.clients[c].room.enter(hold, hold);
         self.clients[c].has = Some(Has { node, number, hold, caller: None });
-        if let Next::To(_, i) = next {
+        if let PassOn::To(_, i) = next {
             self.has_it(c, i);
         }
         if let Some(number) = self.clients[c].room.begin_look() {

@@ -16,7 +16,7 @@ use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
-use crate::protocol::room::{HandOff, Newcomer, Next, Room};
+use crate::protocol::room::{HandOff, Newcomer, PassOn, Room};
 
 const NAMING: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: true };
 /// Of a hold by which a node is kept, in place of a caller.
@@ -276,17 +276,17 @@ impl World<'_> {
     fn leave(&mut self, node: usize, hold: u64) {
         let SharedNode { client, number, .. } = self.shared[node];
         match self.rooms[client].released(number, hold, NOW, true) {
-            Next::Stays => {}
-            Next::Keep => {
+            PassOn::Stays => {}
+            PassOn::Keep => {
                 let hold = self.number();
                 self.rooms[client].enter(hold, KEPT);
                 self.shared[node].kept = Some(hold);
             }
-            Next::Delete => {
+            PassOn::Delete => {
                 self.delete_shared(node);
                 self.rooms[client].over(number, hold);
             }
-            Next::To(..) => panic!("none waits in memory"),
+            PassOn::To(..) => panic!("none waits in memory"),
         }
     }
 

@@ -22,11 +22,11 @@ const IDLE_LOOKS: u32 = 4;
 /// The watch of one lock's directory, in one session after the other.
 #[derive(Default)]
 pub(crate) struct DirectoryWatch {
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
 }
 
 #[derive(Default)]
-enum State {
+enum WatchState {
     #[default]
     None,
     /// Asked for in the session with this number.
@@ -71,7 +71,7 @@ impl Set {
 impl DirectoryWatch {
     /// Changes the state. Whatever `change` takes out of it, or does not put in, is dropped outside of the mutex: the
     /// drop of a watch removes it from the servers.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> (T, State)) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut WatchState) -> (T, WatchState)) -> T {
         let (result, _out) = change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         result
     }
@@ -81,14 +81,14 @@ impl DirectoryWatch {
     pub(crate) fn ask(&self, session: u64) -> bool {
         self.change(|state| {
             let (in_session, is_over) = match state {
-                State::None => (0, true),
-                State::Asked(session) | State::Refused(session) => (*session, false),
-                State::Set(set) => (set.session, set.is_over()),
+                WatchState::None => (0, true),
+                WatchState::Asked(session) | WatchState::Refused(session) => (*session, false),
+                WatchState::Set(set) => (set.session, set.is_over()),
             };
             if in_session == session && !is_over {
-                return (false, State::None);
+                return (false, WatchState::None);
             }
-            (true, mem::replace(state, State::Asked(session)))
+            (true, mem::replace(state, WatchState::Asked(session)))
         })
     }
 
@@ -96,22 +96,22 @@ impl DirectoryWatch {
     pub(crate) fn set(&self, setting: Setting, czxid: i64, watcher: zk::OneshotWatcher) {
         let session = setting.session;
         let event = Box::pin(changed(watcher));
-        self.answered(session, State::Set(Box::new(Set { session, czxid, event, setting, idle: 0 })));
+        self.answered(session, WatchState::Set(Box::new(Set { session, czxid, event, setting, idle: 0 })));
     }
 
     /// Records that the watch was not set, and may be requested again.
     pub(crate) fn not_set(&self, session: u64) {
-        self.answered(session, State::None);
+        self.answered(session, WatchState::None);
     }
 
     /// Records that the servers refuse the watch.
     pub(crate) fn refused(&self, session: u64) {
-        self.answered(session, State::Refused(session));
+        self.answered(session, WatchState::Refused(session));
     }
 
-    fn answered(&self, session: u64, answer: State) {
+    fn answered(&self, session: u64, answer: WatchState) {
         self.change(|state| match state {
-            State::Asked(asked) if *asked == session => ((), mem::replace(state, answer)),
+            WatchState::Asked(asked) if *asked == session => ((), mem::replace(state, answer)),
             // The watch was given up meanwhile.
             _ => ((), answer),
         });
@@ -121,32 +121,32 @@ impl DirectoryWatch {
     /// according to the server's last answer.
     pub(crate) fn created(&self, session: u64) -> Option<i64> {
         self.change(|state| match state {
-            State::Set(set) if set.session == session => {
+            WatchState::Set(set) if set.session == session => {
                 if set.is_over() {
                     return (None, mem::take(state));
                 }
                 set.idle = 0;
-                (Some(set.czxid), State::None)
+                (Some(set.czxid), WatchState::None)
             }
-            _ => (None, State::None),
+            _ => (None, WatchState::None),
         })
     }
 
     /// Gives the watch up if it has ended, or was not needed for long.
     fn look(&self) {
         self.change(|state| {
-            let State::Set(set) = state else { return ((), State::None) };
+            let WatchState::Set(set) = state else { return ((), WatchState::None) };
             set.idle += 1;
             let goes = set.is_over() || set.idle >= IDLE_LOOKS;
-            ((), if goes { mem::take(state) } else { State::None })
+            ((), if goes { mem::take(state) } else { WatchState::None })
         });
     }
 
     /// Gives up the watches of the session with this number.
     pub(crate) fn give_up(&self, session: u64) {
         self.change(|state| {
-            let is_set = matches!(state, State::Set(set) if set.session == session);
-            ((), if is_set { mem::take(state) } else { State::None })
+            let is_set = matches!(state, WatchState::Set(set) if set.session == session);
+            ((), if is_set { mem::take(state) } else { WatchState::None })
         });
     }
 

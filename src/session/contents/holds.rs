@@ -11,7 +11,7 @@ use crate::protocol::moment::Moment;
 use crate::values::path::LockPath;
 
 /// A lock that is held, or was, as its session sees it.
-pub(crate) trait HeldLock: fmt::Debug + Send + Sync {
+pub(crate) trait SessionLock: fmt::Debug + Send + Sync {
     /// Returns the number of the attempt that was granted the lock, which is unique in the session.
     fn number(&self) -> u64;
 
@@ -32,15 +32,15 @@ pub(crate) trait HeldLock: fmt::Debug + Send + Sync {
 
 /// A node by which a lock is held.
 #[derive(Clone, Debug)]
-pub(crate) struct HeldNode {
-    pub(crate) lock: Arc<dyn HeldLock>,
+pub(crate) struct LockNode {
+    pub(crate) lock: Arc<dyn SessionLock>,
     pub(crate) name: Arc<str>,
     /// Its server path.
     pub(crate) path: String,
 }
 
-impl HeldNode {
-    fn new(lock: &Arc<dyn HeldLock>) -> Self {
+impl LockNode {
+    fn new(lock: &Arc<dyn SessionLock>) -> Self {
         let name = lock.node();
         Self { path: lock.directory().child(&name), lock: Arc::clone(lock), name }
     }
@@ -53,7 +53,7 @@ impl HeldNode {
 
 /// The locks of one session, by their numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Holds(Mutex<Registered>);
+pub(crate) struct SessionLocks(Mutex<Registered>);
 
 #[derive(Debug, Default)]
 struct Registered {
@@ -63,18 +63,18 @@ struct Registered {
     /// The ends of the leases that callers have set for active locks, with the numbers of the locks.
     lease_ends: BTreeSet<(Moment, u64)>,
     /// Lost locks whose nodes are kept until this moment.
-    kept: HashMap<u64, (Moment, Arc<dyn HeldLock>)>,
+    kept: HashMap<u64, (Moment, Arc<dyn SessionLock>)>,
 }
 
 #[derive(Debug)]
 struct Active {
-    lock: Arc<dyn HeldLock>,
+    lock: Arc<dyn SessionLock>,
     /// When the lease that the caller has set ends.
     lease_end: Option<Moment>,
 }
 
 impl Registered {
-    fn activate(&mut self, number: u64, lock: &Arc<dyn HeldLock>, lease_end: Option<Moment>) {
+    fn activate(&mut self, number: u64, lock: &Arc<dyn SessionLock>, lease_end: Option<Moment>) {
         self.deactivate(number);
         self.active.insert(number, Active { lock: Arc::clone(lock), lease_end });
         self.lease_ends.extend(lease_end.map(|end| (end, number)));
@@ -86,27 +86,19 @@ impl Registered {
         }
     }
 
-    fn locks(&self) -> impl Iterator<Item = &Arc<dyn HeldLock>> {
+    fn locks(&self) -> impl Iterator<Item = &Arc<dyn SessionLock>> {
         self.active.values().map(|active| &active.lock)
     }
 }
 
-/// The effect of a registration.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Updated {
-    /// It is the first lock that is held.
-    pub(crate) is_first: bool,
-    /// When the lease that its caller has set ends.
-    pub(crate) lease_end: Option<Moment>,
-}
-
-impl Holds {
+impl SessionLocks {
     fn lock(&self) -> MutexGuard<'_, Registered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a lock by its current state, or forgets it. Called after each change of that state.
-    pub(crate) fn update(&self, lock: &Arc<dyn HeldLock>) -> Updated {
+    /// Registers a lock by its current state, or forgets it. Called after each change of that state. Returns whether it
+    /// is the first lock that is held, and when the lease that its caller has set ends.
+    pub(crate) fn update(&self, lock: &Arc<dyn SessionLock>) -> (bool, Option<Moment>) {
         let number = lock.number();
         let mut state = self.lock();
         let none = state.active.is_empty();
@@ -127,11 +119,11 @@ impl Holds {
                 state.deactivate(number);
             }
         }
-        Updated { is_first: none && !state.active.is_empty(), lease_end: new_end }
+        (none && !state.active.is_empty(), new_end)
     }
 
     /// Returns the locks whose leases, as their callers have set them, are over.
-    pub(crate) fn lease_over(&self, now: Moment) -> Vec<Arc<dyn HeldLock>> {
+    pub(crate) fn lease_over(&self, now: Moment) -> Vec<Arc<dyn SessionLock>> {
         let state = self.lock();
         let over = state.lease_ends.iter().take_while(|(end, _)| *end <= now);
         over.filter_map(|(_, number)| state.active.get(number))
@@ -150,24 +142,24 @@ impl Holds {
     }
 
     /// Returns the held locks.
-    pub(crate) fn active(&self) -> Vec<Arc<dyn HeldLock>> {
+    pub(crate) fn active(&self) -> Vec<Arc<dyn SessionLock>> {
         self.lock().locks().map(Arc::clone).collect()
     }
 
     /// Returns the nodes of the held locks.
-    pub(crate) fn nodes(&self) -> Vec<HeldNode> {
-        self.lock().locks().map(HeldNode::new).collect()
+    pub(crate) fn nodes(&self) -> Vec<LockNode> {
+        self.lock().locks().map(LockNode::new).collect()
     }
 
     /// Returns the nodes of all locks, including those of lost locks that are kept.
-    pub(crate) fn all(&self) -> Vec<HeldNode> {
+    pub(crate) fn all(&self) -> Vec<LockNode> {
         let state = self.lock();
         let kept = state.kept.values().map(|(_, lock)| lock);
-        state.locks().chain(kept).map(HeldNode::new).collect()
+        state.locks().chain(kept).map(LockNode::new).collect()
     }
 
     /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next one.
-    pub(crate) fn overdue(&self, now: Moment) -> (Vec<Arc<dyn HeldLock>>, Option<Duration>) {
+    pub(crate) fn overdue(&self, now: Moment) -> (Vec<Arc<dyn SessionLock>>, Option<Duration>) {
         let (mut over, mut next) = (Vec::new(), None::<Duration>);
         for (until, lock) in self.lock().kept.values() {
             match until.since(now) {
@@ -190,7 +182,7 @@ mod tests {
         care: Mutex<Care>,
     }
 
-    impl HeldLock for Lock {
+    impl SessionLock for Lock {
         fn number(&self) -> u64 {
             self.number
         }
@@ -218,10 +210,10 @@ mod tests {
 
     #[test]
     fn the_nodes_of_lost_locks_are_kept_until_their_time() {
-        let holds = Holds::default();
+        let holds = SessionLocks::default();
         let update = |number, care| {
             let directory = LockPath::parse("", "/lock").unwrap();
-            let lock: Arc<dyn HeldLock> = Arc::new(Lock { number, directory, care: Mutex::new(care) });
+            let lock: Arc<dyn SessionLock> = Arc::new(Lock { number, directory, care: Mutex::new(care) });
             holds.update(&lock);
         };
         let overdue = |now| {
@@ -238,16 +230,16 @@ mod tests {
         assert_eq!(holds.all().len(), 3);
         assert_eq!(overdue(20), (vec![], Some(Duration::from_secs(10))));
         assert_eq!(overdue(30), (vec![2], Some(Duration::from_secs(30))));
-        let held = |nodes: Vec<HeldNode>| nodes.iter().filter(|node| node.is_held()).count();
+        let held = |nodes: Vec<LockNode>| nodes.iter().filter(|node| node.is_held()).count();
         assert_eq!((held(holds.nodes()), held(holds.all())), (1, 1), "two are lost");
     }
 
     #[test]
     fn the_ends_of_leases_are_those_of_the_locks_that_are_held_now() {
-        let holds = Holds::default();
+        let holds = SessionLocks::default();
         let update = |number, care| {
             let directory = LockPath::parse("", "/lock").unwrap();
-            let lock: Arc<dyn HeldLock> = Arc::new(Lock { number, directory, care: Mutex::new(care) });
+            let lock: Arc<dyn SessionLock> = Arc::new(Lock { number, directory, care: Mutex::new(care) });
             holds.update(&lock)
         };
         let until = |end: Option<u64>| Care::Watch { lease_end: end.map(AT) };
@@ -257,15 +249,14 @@ mod tests {
             over
         };
         assert_eq!(holds.next_lease_end(), None);
-        assert!(update(1, until(None)).is_first);
+        assert!(update(1, until(None)).0);
         assert_eq!(holds.next_lease_end(), None);
         for (number, end) in [(2, 30), (3, 20), (4, 20), (5, 40)] {
-            let updated = update(number, until(Some(end)));
-            assert_eq!((updated.is_first, updated.lease_end), (false, Some(AT(end))));
+            assert_eq!(update(number, until(Some(end))), (false, Some(AT(end))));
         }
         assert_eq!((holds.next_lease_end(), over(19), over(20)), (Some(AT(20)), vec![], vec![3, 4]));
         // Later, none, lost with a node that is kept, released: no earlier end is left of any.
-        assert_eq!(update(3, until(Some(50))).lease_end, Some(AT(50)));
+        assert_eq!(update(3, until(Some(50))).1, Some(AT(50)));
         assert_eq!((holds.next_lease_end(), over(30)), (Some(AT(20)), vec![2, 4]));
         update(4, until(None));
         assert_eq!((holds.next_lease_end(), over(30)), (Some(AT(30)), vec![2]));

@@ -4,7 +4,6 @@
 pub(crate) mod directory_watches;
 pub(crate) mod holds;
 pub(crate) mod nodes;
-pub(crate) mod running;
 pub(crate) mod unknown_creates;
 pub(crate) mod watches;
 pub(crate) mod window;

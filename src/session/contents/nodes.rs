@@ -45,7 +45,7 @@ pub(crate) struct Nodes {
 #[derive(Debug, Default)]
 struct KnownNodes {
     /// By server path.
-    all: HashMap<String, Node>,
+    all: HashMap<String, SessionNode>,
     /// How many of them are to be deleted.
     leaving: usize,
     /// Those of them that the servers refuse to delete.
@@ -53,7 +53,7 @@ struct KnownNodes {
 }
 
 #[derive(Debug, Default)]
-struct Node {
+struct SessionNode {
     owner: Option<Weak<dyn NodeOwner>>,
     /// Whether it is to be deleted, and so is no live contender.
     leaving: bool,

@@ -37,9 +37,9 @@ const NAME: &str = "zk-probe";
 /// whether the server has closed the connection; or why there was no handshake, as far as that is known.
 /// There is none if the client library has its own TLS options, or uses no TLS.
 pub(crate) type Handshake =
-    Arc<dyn Fn(&str, TcpStream, Instant) -> Result<Answer, Option<Cause>> + Send + Sync>;
-type Answer = (Vec<u8>, bool);
-type Cause = (ServerFailure, Option<String>);
+    Arc<dyn Fn(&str, TcpStream, Instant) -> Result<StatusAnswer, Option<Diagnosis>> + Send + Sync>;
+type StatusAnswer = (Vec<u8>, bool);
+type Diagnosis = (ServerFailure, Option<String>);
 
 /// How many threads ask.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -115,7 +115,7 @@ pub(crate) async fn accepts(address: &Address, timeout: Duration) -> bool {
 }
 
 /// Connects to the first address of a server that accepts a connection.
-fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStream), Cause> {
+fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStream), Diagnosis> {
     let addresses = (&*address.host, address.port).to_socket_addrs();
     let addresses = addresses.map_err(|error| (ServerFailure::UnknownHost, Some(error.to_string())))?;
     let mut last = None;
@@ -138,7 +138,7 @@ fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStrea
 }
 
 /// Asks a server, until a deadline, why it gives no session.
-fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> Cause {
+fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> Diagnosis {
     let (socket, stream) = match connect(address, deadline) {
         Ok(connected) => connected,
         Err(cause) => return cause,
@@ -158,7 +158,7 @@ fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> C
     }
 }
 
-fn ask_plainly(address: &Address, stream: TcpStream, deadline: Instant) -> Cause {
+fn ask_plainly(address: &Address, stream: TcpStream, deadline: Instant) -> Diagnosis {
     let (answer, ended) = exchange(stream, deadline);
     judge(&answer, ended, address.tls)
 }
@@ -204,7 +204,7 @@ fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
 }
 
 /// Returns the meaning of the answer to the request for a server. Pure.
-fn judge(answer: &[u8], ended: bool, tls: bool) -> Cause {
+fn judge(answer: &[u8], ended: bool, tls: bool) -> Diagnosis {
     // A TLS record: an alert or a handshake, of version 3.x.
     let speaks_tls = matches!(answer, [0x15 | 0x16, 3, ..]);
     let text = String::from_utf8_lossy(answer);

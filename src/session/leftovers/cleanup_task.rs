@@ -14,9 +14,8 @@ use zookeeper_client as zk;
 
 use crate::error::ReleaseError;
 use crate::protocol::node_name::id;
-use crate::session::leftovers::cleanup::{CleanupQueue, Item, Orphan, finish};
+use crate::session::leftovers::cleanup::{CleanupQueue, Item, Orphan, Ticket, finish};
 use crate::session::leftovers::deletion::{HandOver, delete, delete_after, hand_over, persist};
-use crate::session::leftovers::tickets::Ticket;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::journal::TARGET;
 use crate::session::reports::log;
@@ -26,7 +25,7 @@ use crate::values::path::LockPath;
 /// The session and directory of creates whose outcome is unknown. Such creates are settled together, by one
 /// write and one list for all of a group: with a list of a long directory for each, they would delay the
 /// heartbeats (docs/protocol.md#write-barrier).
-type Group = (u64, LockPath);
+type CreateGroup = (u64, LockPath);
 
 /// The items that a finished task leaves to do.
 type Rest = Vec<(Item, Ticket)>;
@@ -35,8 +34,8 @@ type Rest = Vec<(Item, Ticket)>;
 pub(crate) async fn run(mut items: CleanupQueue) {
     let mut working = JoinSet::new();
     // The groups that are being settled, by their tasks, and the items of those groups that have come since.
-    let mut settling: HashMap<task::Id, Group> = HashMap::new();
-    let mut waiting: HashMap<Group, Rest> = HashMap::new();
+    let mut settling: HashMap<task::Id, CreateGroup> = HashMap::new();
+    let mut waiting: HashMap<CreateGroup, Rest> = HashMap::new();
     let mut open = true;
     while open || !working.is_empty() {
         let (group, more) = tokio::select! {

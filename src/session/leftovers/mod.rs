@@ -4,4 +4,3 @@
 pub(crate) mod cleanup;
 pub(crate) mod cleanup_task;
 pub(crate) mod deletion;
-pub(crate) mod tickets;

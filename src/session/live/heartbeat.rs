@@ -18,7 +18,7 @@ use zookeeper_client as zk;
 
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::moment::Moment;
-use crate::session::contents::holds::HeldNode;
+use crate::session::contents::holds::LockNode;
 use crate::session::live::zk_session::{Handle, Session, SessionGone};
 use crate::session::reports::journal::TARGET;
 use crate::session::reports::log;
@@ -158,7 +158,7 @@ pub(crate) async fn beat(line: &Line<'_>) {
     loop {
         // Nodes of locks that have been released or converted in the meantime need not exist.
         nodes.retain_mut(|node| {
-            node.locks.retain(HeldNode::is_held);
+            node.locks.retain(LockNode::is_held);
             !node.locks.is_empty()
         });
         let mut bytes = 0;
@@ -215,11 +215,11 @@ pub(crate) async fn beat(line: &Line<'_>) {
 /// A node that is checked once, however many locks are held by it: readers may share one.
 struct Checked {
     path: String,
-    locks: Vec<HeldNode>,
+    locks: Vec<LockNode>,
 }
 
-fn by_node(held: Vec<HeldNode>) -> Vec<Checked> {
-    let mut nodes: HashMap<String, Vec<HeldNode>> = HashMap::with_capacity(held.len());
+fn by_node(held: Vec<LockNode>) -> Vec<Checked> {
+    let mut nodes: HashMap<String, Vec<LockNode>> = HashMap::with_capacity(held.len());
     for node in held {
         nodes.entry(node.path.clone()).or_default().push(node);
     }
@@ -228,7 +228,7 @@ fn by_node(held: Vec<HeldNode>) -> Vec<Checked> {
 
 /// Tells the locks of a node that it does not exist.
 fn deleted(node: &Checked) {
-    for HeldNode { lock, name, .. } in &node.locks {
+    for LockNode { lock, name, .. } in &node.locks {
         Arc::clone(lock).on(HoldEvent::NodeDeleted { node: Arc::clone(name) });
     }
 }
@@ -264,13 +264,13 @@ mod tests {
     use super::*;
     use crate::protocol::hold::Care;
     use crate::protocol::lease::LeaseMargin;
-    use crate::session::contents::holds::HeldLock;
+    use crate::session::contents::holds::SessionLock;
     use crate::values::path::LockPath;
 
     #[derive(Debug)]
     struct Lock(u64, LockPath);
 
-    impl HeldLock for Lock {
+    impl SessionLock for Lock {
         fn number(&self) -> u64 {
             self.0
         }
@@ -301,7 +301,7 @@ mod tests {
         told: watch::Sender<bool>,
     }
 
-    impl HeldLock for Held {
+    impl SessionLock for Held {
         fn number(&self) -> u64 {
             1
         }
@@ -342,7 +342,7 @@ mod tests {
         tokio::task::yield_now().await;
         let directory = LockPath::parse("", "/lock").unwrap();
         let held = Arc::new(Held { directory, told: watch::Sender::new(false) });
-        session.look_after(&(Arc::<Held>::clone(&held) as Arc<dyn HeldLock>));
+        session.look_after(&(Arc::<Held>::clone(&held) as Arc<dyn SessionLock>));
         let mut told = held.told.subscribe();
         let writes = async {
             loop {
@@ -365,8 +365,8 @@ mod tests {
     #[test]
     fn a_node_that_several_locks_share_is_checked_once() {
         let held = [(1, "/a"), (2, "/b"), (3, "/a"), (4, "/a")].map(|(number, directory)| {
-            let lock: Arc<dyn HeldLock> = Arc::new(Lock(number, LockPath::parse("", directory).unwrap()));
-            HeldNode { path: lock.directory().child(&lock.node()), name: lock.node(), lock }
+            let lock: Arc<dyn SessionLock> = Arc::new(Lock(number, LockPath::parse("", directory).unwrap()));
+            LockNode { path: lock.directory().child(&lock.node()), name: lock.node(), lock }
         });
         let mut nodes = by_node(held.into());
         nodes.sort_by(|a, b| a.path.cmp(&b.path));

@@ -19,9 +19,8 @@ use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::{Lease, LeaseMargin, LeaseState};
 use crate::protocol::moment::Moment;
 use crate::session::contents::directory_watches::DirectoryWatches;
-use crate::session::contents::holds::{HeldLock, Holds, Updated};
+use crate::session::contents::holds::{SessionLock, SessionLocks};
 use crate::session::contents::nodes::Nodes;
-use crate::session::contents::running::RunningCount;
 use crate::session::contents::unknown_creates::UnknownCreates;
 use crate::session::contents::watches::WatchLimit;
 use crate::session::contents::window::Windows;
@@ -42,10 +41,12 @@ pub(crate) struct Session {
     /// The negotiated session timeout.
     timeout: Duration,
     lease: SessionLease,
-    pub(crate) holds: Holds,
+    pub(crate) holds: SessionLocks,
     pub(crate) nodes: Nodes,
     pub(crate) unknown_creates: UnknownCreates,
-    pub(crate) running: RunningCount,
+    /// What may have requests under way in it, such as attempts and conversions, subscribes to this: its end waits until
+    /// the last has gone.
+    pub(crate) running: watch::Sender<()>,
     pub(crate) watches: Arc<WatchLimit>,
     pub(crate) directory_watches: DirectoryWatches,
     pub(crate) windows: Windows,
@@ -101,10 +102,10 @@ impl Session {
             ended: watch::Sender::new(None),
             timeout,
             lease: SessionLease::new(Lease::new(timeout, margin), timeout),
-            holds: Holds::default(),
+            holds: SessionLocks::default(),
             nodes: Nodes::new(number),
             unknown_creates: UnknownCreates::default(),
-            running: RunningCount::default(),
+            running: watch::Sender::new(()),
             watches: Arc::default(),
             directory_watches: DirectoryWatches::default(),
             windows: Windows::default(),
@@ -252,7 +253,7 @@ impl Session {
     }
 
     /// Has the log say that a lock was lost.
-    pub(crate) fn log_loss(&self, lock: &dyn HeldLock, reason: LostReason) {
+    pub(crate) fn log_loss(&self, lock: &dyn SessionLock, reason: LostReason) {
         let (path, name, session) = (lock.directory().user(), lock.node(), self.number);
         let node = &*name;
         if reason == LostReason::Closed && self.end_expected.load(Ordering::Relaxed) {
@@ -278,8 +279,8 @@ impl Session {
     }
 
     /// Registers a lock by its current state, or forgets it. Called after each change of that state.
-    pub(crate) fn look_after(self: &Arc<Self>, lock: &Arc<dyn HeldLock>) {
-        let Updated { is_first, lease_end } = self.holds.update(lock);
+    pub(crate) fn look_after(self: &Arc<Self>, lock: &Arc<dyn SessionLock>) {
+        let (is_first, lease_end) = self.holds.update(lock);
         if is_first {
             lease_timer::arm(&(Arc::<Self>::clone(self) as Arc<dyn Leased>));
         }
@@ -355,7 +356,7 @@ impl Session {
     /// Returns whether there is anything to write in the session: heartbeats, while there are nodes, or
     /// creates.
     pub(crate) fn is_wanted(&self) -> bool {
-        *self.nodes.count().borrow() > 0 || *self.running.watch().borrow() > 0
+        *self.nodes.count().borrow() > 0 || self.running.receiver_count() > 0
     }
 }
 

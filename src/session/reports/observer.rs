@@ -28,7 +28,7 @@ pub(crate) type CallNumber = NonZeroU64;
 
 /// The kind of lock that is acquired.
 #[derive(Debug)]
-pub(crate) struct Subject {
+pub(crate) struct CallSubject {
     pub(crate) path: LockPath,
     /// A conversion changes it.
     pub(crate) recipe: &'static str,
@@ -72,7 +72,7 @@ impl How {
 
 /// A grant, as its caller has it.
 #[derive(Debug)]
-pub(crate) struct Granted {
+pub(crate) struct GrantReport {
     pub(crate) how: How,
     pub(crate) node: Arc<str>,
     pub(crate) session: u64,
@@ -103,7 +103,7 @@ pub(crate) struct Life {
 impl Life {
     /// Notes a call; `None` if it is not observed: no subscriber wants it, or the queue is full. The caller's
     /// thread calls this: its subscriber is asked here whether it is interested, and which span is current.
-    pub(crate) fn begin(subject: impl FnOnce() -> Subject) -> Option<Arc<Self>> {
+    pub(crate) fn begin(subject: impl FnOnce() -> CallSubject) -> Option<Arc<Self>> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let is_traced = is_traced();
         if !is_traced && !cfg!(feature = "metrics") {
@@ -122,7 +122,7 @@ impl Life {
     }
 
     /// Reports the grant.
-    pub(crate) fn granted(&self, granted: Granted) {
+    pub(crate) fn granted(&self, granted: GrantReport) {
         self.ends_by(CallEnd::Released { by_call: false });
         let at = Instant::now();
         note(self.number, move |observed| observed.granted(at, &granted));
@@ -155,9 +155,9 @@ impl Drop for Life {
 
 /// The part of an observed call that one of its holds has, from its grant to its end.
 #[derive(Debug, Default)]
-pub(crate) struct HoldLife(Mutex<Option<Arc<Life>>>);
+pub(crate) struct GrantLife(Mutex<Option<Arc<Life>>>);
 
-impl HoldLife {
+impl GrantLife {
     /// Begins with the grant to a caller; a hold is granted to one.
     pub(crate) fn begin(&self, life: &Arc<Life>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(life));
@@ -185,9 +185,11 @@ impl HoldLife {
     }
 }
 
-/// Reports that a call waits: with its node, if it has one, and the known number of contenders ahead.
-pub(crate) fn queued(call: CallNumber, node: Option<&str>, ahead: Option<usize>) {
-    let node = node.map(str::to_owned);
+/// Reports that a call waits, if it is observed: with its node, if it has one. `ahead` returns how many contenders
+/// are known to be before it.
+pub(crate) fn queued(call: Option<CallNumber>, node: Option<&str>, ahead: impl FnOnce() -> Option<usize>) {
+    let Some(call) = call else { return };
+    let (node, ahead) = (node.map(str::to_owned), ahead());
     note(call, move |observed| observed.queued(node.as_deref(), ahead));
 }
 
@@ -224,7 +226,7 @@ fn observed(call: CallNumber, tell: impl FnOnce(&mut Observed)) {
 /// One observed call.
 #[derive(Debug)]
 struct Observed {
-    subject: Subject,
+    subject: CallSubject,
     asked: Instant,
     granted: Option<Instant>,
     /// `None` if no subscriber is interested.
@@ -287,7 +289,7 @@ macro_rules! measure {
 }
 
 impl Observed {
-    fn begin(call: CallNumber, subject: Subject, asked: Instant, traced: Option<(Dispatch, Span)>) {
+    fn begin(call: CallNumber, subject: CallSubject, asked: Instant, traced: Option<(Dispatch, Span)>) {
         let traced = traced.map(|(subscriber, around)| {
             let mut traced = Traced { subscriber, around, span: Span::none() };
             let (path, recipe) = (subject.path.user(), subject.recipe);
@@ -326,7 +328,7 @@ impl Observed {
         measure!(self, queued(ahead));
     }
 
-    fn granted(&mut self, at: Instant, granted: &Granted) {
+    fn granted(&mut self, at: Instant, granted: &GrantReport) {
         self.granted = Some(at);
         let (how, waited) = (granted.how.label(), at.saturating_duration_since(self.asked));
         let (node, session, wait_ms) = (&*granted.node, granted.session, millis(waited));

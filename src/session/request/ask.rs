@@ -101,10 +101,10 @@ impl<'a> Repetition<'a> {
             Err(error) => session.failure(error),
         };
         let pause = match after(failure.kind, &self.policy, self.failures, self.since.elapsed()) {
-            Next::Again(pause) => pause,
-            Next::GiveUp => return Err(Unanswered::GaveUp(failure)),
-            Next::Refused => return Err(Unanswered::Refused(failure)),
-            Next::SessionGone => return Err(Unanswered::NoSession(SessionGone)),
+            Reaction::Again(pause) => pause,
+            Reaction::GiveUp => return Err(Unanswered::GaveUp(failure)),
+            Reaction::Refused => return Err(Unanswered::Refused(failure)),
+            Reaction::SessionGone => return Err(Unanswered::NoSession(SessionGone)),
         };
         self.failures = self.failures.saturating_add(1);
         // The end of the session ends the pause too.
@@ -118,19 +118,19 @@ impl<'a> Repetition<'a> {
 
 /// The reaction to a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum Reaction {
     Again(Duration),
     GiveUp,
     Refused,
     SessionGone,
 }
 
-fn after(failure: FailureKind, policy: &RetryPolicy, failures: u32, elapsed: Duration) -> Next {
+fn after(failure: FailureKind, policy: &RetryPolicy, failures: u32, elapsed: Duration) -> Reaction {
     match failure {
-        FailureKind::Refused(_) | FailureKind::TooManyWatches => Next::Refused,
-        FailureKind::SessionGone => Next::SessionGone,
+        FailureKind::Refused(_) | FailureKind::TooManyWatches => Reaction::Refused,
+        FailureKind::SessionGone => Reaction::SessionGone,
         FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => {
-            policy.pause(failures, elapsed).map_or(Next::GiveUp, Next::Again)
+            policy.pause(failures, elapsed).map_or(Reaction::GiveUp, Reaction::Again)
         }
     }
 }
@@ -146,17 +146,17 @@ mod tests {
         let twice = RetryPolicy::n_times(2, second);
         let next = |kind, failures| after(kind, &twice, failures, Duration::ZERO);
         for kind in [FailureKind::NoNode, FailureKind::NotNow, FailureKind::Unknown] {
-            assert_eq!(next(kind, 1), Next::Again(second));
-            assert_eq!(next(kind, 2), Next::GiveUp);
+            assert_eq!(next(kind, 1), Reaction::Again(second));
+            assert_eq!(next(kind, 2), Reaction::GiveUp);
         }
-        assert_eq!(next(FailureKind::Refused(Refusal::NoAuth), 0), Next::Refused);
-        assert_eq!(next(FailureKind::SessionGone, 2), Next::SessionGone);
+        assert_eq!(next(FailureKind::Refused(Refusal::NoAuth), 0), Reaction::Refused);
+        assert_eq!(next(FailureKind::SessionGone, 2), Reaction::SessionGone);
     }
 
     #[test]
     fn clean_up_never_gives_up() {
         let next = |failures| after(FailureKind::Unknown, &RetryPolicy::CLEAN_UP, failures, Duration::MAX);
-        let again = |millis| Next::Again(Duration::from_millis(millis));
+        let again = |millis| Reaction::Again(Duration::from_millis(millis));
         assert_eq!([0, 1, 6, 7, u32::MAX].map(next), [10, 20, 640, 1000, 1000].map(again));
     }
 }
