@@ -1,5 +1,5 @@
-//! A call that is stopped, cut off or too late leaves nothing behind, wherever it is: every point at which it can be,
-//! with every way of stopping it, of a mutex in each form, a multi-lock and permits of a semaphore.
+//! A call that is stopped, cut off or too late leaves nothing behind, wherever it is: every point at which it
+//! can be, with every way of stopping it, of a mutex in each form, a multi-lock and permits of a semaphore.
 
 mod scene;
 
@@ -47,8 +47,8 @@ async fn dropped(case: Case, call: impl FnOnce(&Scene) -> Call<AcquireError>, bl
     }
 }
 
-/// The session is struck at the point: the call goes on, in the next session if that has ended, and is served there,
-/// once.
+/// The session is struck at the point: the call goes on, in the next session if that has ended, and is served
+/// there, once.
 async fn served(case: Case, call: impl FnOnce(&Scene) -> Call<AcquireError>, blow: Blow) {
     let mut scene = Scene::set(case).await;
     let attempt = tokio::spawn(call(&scene));
@@ -115,8 +115,8 @@ async fn a_flush_waits_for_what_was_dropped_at_any_point() {
     }
 }
 
-/// A scene in which the deadline of a call has passed at the point. The answer does not wait for the point to be let
-/// go.
+/// A scene in which the deadline of a call has passed at the point. The answer does not wait for the point to
+/// be let go.
 async fn timed_out(case: Case) -> Scene {
     let mut scene = Scene::set(case).await;
     let attempt = tokio::spawn(scene.lock.acquire(LATE));

@@ -1,5 +1,5 @@
-//! A multi-lock where something fails (docs/protocol.md#multi-lock): lost replies, and nodes that other processes
-//! delete. At every point: `cancellation`.
+//! A multi-lock where something fails (docs/protocol.md#multi-lock): lost replies, and nodes that other
+//! processes delete. At every point: `cancellation`.
 
 use std::time::Duration;
 

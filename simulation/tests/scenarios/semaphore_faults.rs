@@ -1,8 +1,9 @@
-//! What becomes of a semaphore's permits when something fails: lost replies, nodes deleted by other processes,
-//! limits that change, permits of other clients. At every point: `cancellation`.
+//! What becomes of a semaphore's permits when something fails: lost replies, nodes deleted by other
+//! processes, limits that change, permits of other clients. At every point: `cancellation`.
 
 use std::time::Duration;
 
+use crate::{lose, until_ended};
 use simulation::scenario::tokio;
 use test_support::in_process::{self, calm, calm_with, connect_as, connect_for, session, until};
 use test_support::{ByHand, SOON, within};
@@ -85,11 +86,7 @@ async fn lost_replies_give_all_permits_once() {
         for arrives in [false, true] {
             let server = start();
             let client = calm(&server).await;
-            let matcher = takes(session(&client)).times(losses);
-            let fault = match arrives {
-                true => server.drop_reply(matcher, Loss::Close),
-                false => server.drop_request(matcher, Loss::Close),
-            };
+            let fault = lose(&server, takes(session(&client)).times(losses), arrives, Loss::Close);
             let permit = acquired(&semaphore(&client, 3), 2).await;
             fault.remove();
             assert_eq!(
@@ -104,8 +101,8 @@ async fn lost_replies_give_all_permits_once() {
     }
 }
 
-/// Another process deletes the lock node of the head: it queues again at the end, and is not let in beside the
-/// next head.
+/// Another process deletes the lock node of the head: it queues again at the end, and is not let in beside
+/// the next head.
 // Shows: semaphore-queue
 #[tokio::test]
 async fn a_head_whose_lock_node_is_deleted_queues_again_at_the_end() {
@@ -273,17 +270,6 @@ async fn leases_of_other_clients_count() {
 // Shows: reconnect, semaphore-queue
 #[tokio::test]
 async fn a_head_keeps_its_place_while_its_session_lives() {
-    // A machine that stands still for half a second spoils a round.
-    for _ in 0..20 {
-        if keeps_its_place().await {
-            return;
-        }
-    }
-    panic!("the session was lost each time");
-}
-
-/// Returns whether the session has outlived the outage.
-async fn keeps_its_place() -> bool {
     let server = Server::builder()
         .tick(Duration::from_millis(100))
         .max_session_timeout(in_process::HOUR)
@@ -304,14 +290,11 @@ async fn keeps_its_place() -> bool {
     server.freeze_expiry(false);
     held.release().await.unwrap();
     let granted = permit(attempt).await;
-    if first.session_id() != Some(id) {
-        return false;
-    }
+    assert_eq!(session(&first), id, "the session has outlived the outage");
     let created = in_process::logged(&server, id, Op::Create, LogKind::Applied);
     let queued = created.iter().filter(|entry| entry.path.starts_with(&format!("{LOCKS}/"))).count();
     assert_eq!(queued, 1, "it did not queue again");
     assert!(granted.is_held());
-    true
 }
 
 /// A lease that the servers do not let its own client delete blocks a permit, and this client says so.
@@ -351,8 +334,7 @@ async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
     }
     again.release();
     // They are in the way until the session whose they are is closed.
-    until(&server, "the end of the session", move |view| view.sessions().iter().all(|own| own.id != id))
-        .await;
+    until_ended(&server, id).await;
     two.close().await.unwrap();
     let permit = permit(attempt).await;
     for node in permit.nodes() {

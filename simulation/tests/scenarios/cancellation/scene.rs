@@ -1,5 +1,5 @@
-//! A server, a client that is about to acquire something, and the point at which that will be struck. What is held
-//! up there is held by a gate, so each point is reached for certain.
+//! A server, a client that is about to acquire something, and the point at which that will be struck. What is
+//! held up there is held by a gate, so each point is reached for certain.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -91,8 +91,8 @@ pub(super) enum Stop {
     WithoutSession,
 }
 
-/// What is in the way, where the call is then, and whether the error of a deadline there says that others have the
-/// lock; `None` if it may say either.
+/// What is in the way, where the call is then, and whether the error of a deadline there says that others
+/// have the lock; `None` if it may say either.
 type Point = (Way, Stop, Option<bool>);
 
 use Stop::{Applied, Arrived, Disconnected, InMemory, Pausing, Waiting, WithoutSession};
@@ -538,7 +538,8 @@ impl Scene {
         until(&self.server, &format!("empty directories: {}", self.what(how)), empty).await;
     }
 
-    /// No node and no watch is left when all have released their locks, and another call is granted what is free.
+    /// No node and no watch is left when all have released their locks, and another call is granted what is
+    /// free.
     async fn assert_clean(&self, lock: &Lock, how: &str) {
         let what = self.what(how);
         self.until_free(how).await;
@@ -592,7 +593,8 @@ impl Scene {
         }
     }
 
-    /// The error of a deadline that has passed at the point: it says that others have the lock only if that was seen.
+    /// The error of a deadline that has passed at the point: it says that others have the lock only if that
+    /// was seen.
     pub(super) fn assert_late(&self, error: &AcquireError) {
         let Case { kind, point: (way, _, expected) } = self.case;
         let is_busy = match error {
