@@ -4,17 +4,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use test_support::in_process::{connect, session, start};
 use test_support::{SOON, within};
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, BuildError, Client, GroupMember, Guard, InterProcessFairLock, InterProcessLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessSemaphore,
-    InterProcessWriteLock, LeaderSelector, Leadership, LockGuard, LockState, Lost, MultiLockGuard,
-    PersistentNode, ReadGuard, SemaphorePermit, WriteGuard,
+    AnyGuard, BuildError, GroupMember, Guard, InterProcessFairLock, InterProcessLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadLock, InterProcessSemaphore, InterProcessWriteLock, LeaderSelector,
+    Leadership, LockGuard, LockState, Lost, MultiLockGuard, PersistentNode, ReadGuard, SemaphorePermit,
+    WriteGuard,
 };
 
 use super::docs::items;
@@ -245,76 +244,14 @@ async fn guards_of_all_kinds_are_one_trait() {
     guard.release().await.unwrap_err();
 }
 
-/// Of the form of `tower::Service`: the future borrows nothing of the service.
-trait Service<R> {
-    type Answer;
-    type Future: Future<Output = Self::Answer>;
-
-    fn call(&mut self, request: R) -> Self::Future;
-}
-
-struct Locked<S> {
-    client: Client,
-    inner: S,
-}
-
-impl<S> Service<String> for Locked<S>
-where
-    S: Service<String>,
-    S::Future: Send + 'static,
-    S::Answer: Send + 'static,
-{
-    type Answer = Result<S::Answer, AcquireError>;
-    type Future = Pin<Box<dyn Future<Output = Self::Answer> + Send>>;
-
-    fn call(&mut self, request: String) -> Self::Future {
-        let granted = InterProcessMutex::new(&self.client, &request).map(|mutex| mutex.acquire(SOON));
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let guard = granted.unwrap().await?;
-            let answer = answer.await;
-            drop(guard);
-            Ok(answer)
-        })
-    }
-}
-
-struct Length;
-
-impl Service<String> for Length {
-    type Answer = usize;
-    type Future = std::future::Ready<usize>;
-
-    fn call(&mut self, request: String) -> Self::Future {
-        std::future::ready(request.len())
-    }
-}
-
-#[tokio::test]
-async fn a_layer_of_a_service_acquires_a_lock_for_each_request() {
-    let server = start();
-    let mut service = Locked { client: connect(&server).await, inner: Length };
-    let answer = within("the answer", service.call("/orders/4711".to_owned())).await;
-    assert_eq!(answer.unwrap(), 12);
-}
-
-struct Job {
-    guard: LockGuard,
-}
-
-impl Job {
-    fn lost(self) -> impl Future<Output = Lost> + Send + use<> {
-        self.guard.lost()
-    }
-}
-
 /// The guard is released, and the future goes on to wait for the end of the session.
 #[tokio::test]
 async fn the_loss_is_waited_for_without_the_guard() {
     let server = start();
     let client = connect(&server).await;
     let guard = within("the grant", InterProcessMutex::new(&client, "/jobs").unwrap().lock()).await.unwrap();
-    let lost = Job { guard }.lost();
+    let lost = guard.lost();
+    drop(guard);
     within("the release", client.flush(Duration::from_secs(10))).await.unwrap();
     assert!(server.expire_session(session(&client)));
     assert_eq!(within("the end of the session", lost).await.path(), "/jobs");

@@ -10,10 +10,10 @@ use test_support::in_process::{
 use test_support::{ByHand, SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, ErrorKind, InterProcessFairLock, InterProcessMutex, LockState,
-    RetryPolicy,
+    AcquireError, Client, ConnectionState, ErrorKind, InterProcessFairLock, InterProcessMutex, LockGuard,
+    LockState, RetryPolicy,
 };
-use zookeeper_test_server::{CreateMode, Cut, Match, Op, Server};
+use zookeeper_test_server::{CreateMode, Cut, Gate, Match, Op, Server};
 
 fn server() -> Server {
     let tick = Duration::from_millis(50);
@@ -25,6 +25,24 @@ fn server() -> Server {
 
 async fn client(server: &Server) -> Client {
     calm(server).await
+}
+
+/// Writes under the lock, and gives that up when the request has arrived, which waits at the gate.
+async fn give_up_a_write(server: &Server, guard: &LockGuard) -> Gate {
+    let gate = server.hold_request(Match::op(Op::Multi).path("/stock"));
+    let commit = ByHand::new(guard.transaction().set_data("/stock", "0", None).commit()).start();
+    within("the request", gate.wait_hit()).await;
+    drop(commit);
+    gate
+}
+
+/// Ends the session, and waits until the client has the next.
+async fn next_session(server: &Server, client: &Client) {
+    let id = session(client);
+    assert!(server.expire_session(id));
+    let mut state = client.watch_state();
+    let next = state.wait_for(|_| client.session_id().is_some_and(|now| now != id));
+    within("the next session", next).await.unwrap();
 }
 
 /// What was written under the lock is written before the next holder is let in
@@ -39,16 +57,7 @@ async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder(
     let barrier = Barrier::new(&client).await;
     let first = within("the grant", fair(&client).lock()).await.unwrap();
     let mut second = place(&fair(&client)).await;
-    let gate = server.hold_request(Match::op(Op::Multi).path("/stock"));
-    {
-        let mut commit = Box::pin(first.transaction().set_data("/stock", "0", None).commit());
-        tokio::select! {
-            biased;
-            result = &mut commit => panic!("{result:?}"),
-            () = gate.wait_hit() => {}
-        }
-        // The caller's patience is over.
-    }
+    let gate = give_up_a_write(&server, &first).await;
     drop(first);
     let mut granted = task::spawn(second.lock());
     assert_pending!(granted.poll());
@@ -71,15 +80,7 @@ async fn a_transaction_that_was_given_up_is_committed_before_the_next_holder_of_
     let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
     let first = within("the grant", mutex.lock()).await.unwrap();
     let second = tokio::spawn(ByHand::new(mutex.lock()).start().finished());
-    let gate = server.hold_request(Match::op(Op::Multi).path("/stock"));
-    {
-        let mut commit = Box::pin(first.transaction().set_data("/stock", "0", None).commit());
-        tokio::select! {
-            biased;
-            result = &mut commit => panic!("{result:?}"),
-            () = gate.wait_hit() => {}
-        }
-    }
+    let gate = give_up_a_write(&server, &first).await;
     drop(first);
     assert_eq!(server.node("/stock").unwrap().data, b"1");
     assert!(!second.is_finished());
@@ -168,12 +169,7 @@ async fn a_place_does_not_hand_out_a_lock_that_is_lost_already() {
     let server = server();
     let (client, other) = (client(&server).await, client(&server).await);
     let mut place = place(&fair(&client)).await;
-    let id = session(&client);
-    assert!(server.expire_session(id));
-    let mut state = client.watch_state();
-    within("the next session", state.wait_for(|_| client.session_id().is_some_and(|now| now != id)))
-        .await
-        .unwrap();
+    next_session(&server, &client).await;
     let rival = within("the grant of the other", fair(&other).lock()).await.unwrap();
     // It waits anew, at the back, as the documentation says.
     let granted = tokio::spawn(async move { place.lock().await });
@@ -305,12 +301,13 @@ async fn a_place_of_a_closed_client_answers_with_an_error() {
     let (mut locked, mut acquired) = (place(&fair(&client)).await, place(&fair(&client)).await);
     within("the end", client.close()).await.unwrap();
     // The thread of the session has ended too, most likely: its tasks are gone.
-    let error = within("the position", locked.position()).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
-    let error = within("the answer", locked.lock()).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
-    let error = within("the answer", acquired.acquire(SOON)).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
+    for error in [
+        within("the position", locked.position()).await.unwrap_err(),
+        within("the answer", locked.lock()).await.unwrap_err(),
+        within("the answer", acquired.acquire(SOON)).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
+    }
 }
 
 /// The nearest own node has let go, but its deletion has to be repeated; another client's node stands
@@ -342,20 +339,15 @@ async fn a_place_that_cannot_be_taken_anew_says_why() {
     let server = server();
     let client = client(&server).await;
     let mut place = place(&fair(&client)).await;
-    let id = session(&client);
-    assert!(server.expire_session(id));
-    let mut state = client.watch_state();
-    within("the next session", state.wait_for(|_| client.session_id().is_some_and(|now| now != id)))
-        .await
-        .unwrap();
+    next_session(&server, &client).await;
     // NoAuth.
     let _refused = server.fail(Match::op(Op::Create).path_prefix(DIRECTORY), -102);
     let error = within("the position", place.position()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error} (the client is {:?})", client.state());
 }
 
-/// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can be; that the
-/// old node is still there is no reason to end it.
+/// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can be; that
+/// the old node is still there is no reason to end it.
 #[tokio::test]
 async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     let server = server();

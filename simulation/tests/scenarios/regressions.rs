@@ -1,20 +1,21 @@
 //! What was wrong once and must stay right: each test is one behaviour that an earlier version did not have.
 //!
-//! Against the server in memory and its faults, in virtual time. What needs threads, runtimes or sockets of its own is in
-//! the file of this name among the tests in real time. A task that panics fails its test.
+//! Against the server in memory and its faults, in virtual time. What needs threads, runtimes or sockets of
+//! its own is in the file of this name among the tests in real time. A task that panics fails its test.
 
 use std::time::{Duration, Instant};
 
 use simulation::scenario::tokio;
 use test_support::in_process::{DIRECTORY, connect_as, hold, mutex, session, until};
 use test_support::{ByHand, within};
-use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    AcquireError, Client, ClientBuilder, ConnectError, ConnectionState, Contention, ErrorKind,
-    InterProcessMutex, LockGuard, LostReason, PersistentNode, ReleaseError, RetryPolicy, TransactionError,
+    AcquireError, Client, ClientBuilder, ConnectionState, Contention, ErrorKind, InterProcessMutex,
+    LostReason, PersistentNode, ReleaseError, RetryPolicy, TransactionError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Loss, Match, Op, Server, View};
+
+use crate::until_ended;
 
 /// A lease lasts two thirds of it, and for half of it after the last beat: longer than a busy machine pauses.
 const T: Duration = Duration::from_millis(4_500);
@@ -126,41 +127,31 @@ async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
     guard.release().await.unwrap();
 }
 
+/// It is refused, or costs the connection each time.
 // Shows: bounded-retries
 #[tokio::test]
-async fn a_watch_that_is_refused_again_and_again_comes_to_an_end_by_the_policy() {
-    let server = server();
-    let holder = client(&server).await;
-    let guard = hold(&holder).await;
-    let policy = RetryPolicy::n_times(3, ms(1));
-    let waiter = client_with(&server, patient().retry_policy(policy)).await;
-    server.fail(Match::op(Op::GetData).always(), RUNTIME_INCONSISTENCY);
-    let error = within("the grant", mutex(&waiter).lock()).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
-    assert_eq!(server.counters().requests(Op::GetData), 4, "the first and three repetitions");
-    waiter.flush(LONG).await.unwrap();
-    assert_eq!(server.children(DIRECTORY).len(), 1);
-    guard.release().await.unwrap();
-}
-
-// Shows: bounded-retries
-#[tokio::test]
-async fn a_watch_that_costs_the_connection_each_time_comes_to_an_end_by_the_policy() {
-    let server = server();
-    let holder = client(&server).await;
-    let guard = hold(&holder).await;
-    let policy = RetryPolicy::n_times(3, ms(1));
-    let waiter = client_with(&server, patient().retry_policy(policy)).await;
-    server.drop_reply(Match::op(Op::GetData).always(), Loss::Close);
-    let error = within("the grant", mutex(&waiter).lock()).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
-    let (asked, connects) = (
-        server.counters().requests(Op::GetData),
-        server.counters().requests_of(session(&waiter), Op::Connect),
-    );
-    assert!(asked <= 4, "{asked} watches");
-    assert!(connects <= 8, "{connects} reconnects");
-    guard.release().await.unwrap();
+async fn a_watch_that_fails_again_and_again_comes_to_an_end_by_the_policy() {
+    for refused in [true, false] {
+        let server = server();
+        let holder = client(&server).await;
+        let guard = hold(&holder).await;
+        let policy = RetryPolicy::n_times(3, ms(1));
+        let waiter = client_with(&server, patient().retry_policy(policy)).await;
+        let watch = Match::op(Op::GetData).always();
+        let _failing = match refused {
+            true => server.fail(watch, RUNTIME_INCONSISTENCY),
+            false => server.drop_reply(watch, Loss::Close),
+        };
+        let error = within("the grant", mutex(&waiter).lock()).await.unwrap_err();
+        assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
+        let (asked, id) = (server.counters().requests(Op::GetData), session(&waiter));
+        assert!(if refused { asked == 4 } else { asked <= 4 }, "{asked}: the first and three repetitions");
+        let connects = server.counters().requests_of(id, Op::Connect);
+        assert!(connects <= 8, "{connects} reconnects");
+        waiter.flush(LONG).await.unwrap();
+        assert_eq!(server.children(DIRECTORY).len(), 1);
+        guard.release().await.unwrap();
+    }
 }
 
 // Shows: bounded-retries
@@ -478,10 +469,7 @@ async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_the
     assert_pending!(closing.poll());
     drop(closing);
     server.restart_async().await.unwrap();
-    until(&server, "the end of the session", move |view| {
-        view.sessions().iter().all(|session| session.id != id)
-    })
-    .await;
+    until_ended(&server, id).await;
     assert_eq!(server.counters().requests(Op::CloseSession), 1);
     within("the close", client.close()).await.unwrap();
 }
@@ -508,94 +496,70 @@ async fn close_without_a_server_ends_those_who_wait_for_one_at_once() {
     }
 }
 
-/// The policy's pause is longer than anything a caller of `close` would wait for, and than the session lives.
-async fn closes_beside_a_pause<T: Send + 'static>(
-    refused: Op,
-    call: impl FnOnce(Client, LockGuard) -> JoinHandle<T>,
-) -> T {
-    let server = server();
-    server.freeze_expiry(true);
-    let policy = RetryPolicy::forever(Duration::from_secs(3_600));
-    let client = client_with(&server, patient().retry_policy(policy)).await;
-    let (guard, session) = (hold(&client).await, session(&client));
-    let node = guard.node();
-    let throttled = server.fail(Match::op(refused).path_prefix(DIRECTORY).always(), THROTTLED);
-    let call = call(client.clone(), guard);
-    within("the request", throttled.wait_hit()).await;
-    // Answered behind the refusal, so that has arrived.
-    drop(within("the grant", mutex_at(&client, OTHER).lock()).await.unwrap());
-    within("the close", client.close()).await.unwrap();
-    assert!(!server.exists(&node), "the lock is still taken");
-    assert!(!server.sessions().iter().any(|other| other.id == session), "the session is still there");
-    within("the answer", call).await.unwrap()
-}
-
+/// A look and a request to release. The policy's pause is longer than anything a caller of `close` would wait
+/// for, and than the session lives.
 // Shows: session-lifetime
 #[tokio::test]
-async fn close_is_not_held_up_by_a_look_that_is_in_its_pause() {
-    let look = |client: Client, guard: LockGuard| {
-        tokio::spawn(async move {
-            let answer = mutex(&client).participants().await;
+async fn close_is_not_held_up_by_a_call_that_is_in_its_pause() {
+    for refused in [Op::GetChildren, Op::SetData] {
+        let server = server();
+        server.freeze_expiry(true);
+        let policy = RetryPolicy::forever(Duration::from_secs(3_600));
+        let client = client_with(&server, patient().retry_policy(policy)).await;
+        let (guard, session) = (hold(&client).await, session(&client));
+        let node = guard.node();
+        let throttled = server.fail(Match::op(refused).path_prefix(DIRECTORY).always(), THROTTLED);
+        let (asked, mutex) = (client.clone(), mutex(&client));
+        let call = tokio::spawn(async move {
+            let answer = match refused {
+                Op::SetData => asked.attempt_revoke(&guard.node()).await,
+                _ => mutex.participants().await.map(drop),
+            };
             drop(guard);
             answer
-        })
-    };
-    let answer = closes_beside_a_pause(Op::GetChildren, look).await;
-    assert!(matches!(&answer, Err(error) if error.kind() == ErrorKind::Closed), "{answer:?}");
+        });
+        within("the request", throttled.wait_hit()).await;
+        // Answered behind the refusal, so that has arrived.
+        drop(within("the grant", mutex_at(&client, OTHER).lock()).await.unwrap());
+        within("the close", client.close()).await.unwrap();
+        assert!(!server.exists(&node), "the lock is still taken");
+        assert!(!server.sessions().iter().any(|other| other.id == session), "the session is still there");
+        let error = within("the answer", call).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error:?}");
+    }
 }
 
-#[tokio::test]
-async fn close_is_not_held_up_by_a_revocation_that_is_in_its_pause() {
-    let ask = |client: Client, guard: LockGuard| {
-        tokio::spawn(async move {
-            let answer = client.attempt_revoke(&guard.node()).await;
-            drop(guard);
-            answer
-        })
-    };
-    let answer = closes_beside_a_pause(Op::SetData, ask).await;
-    assert!(matches!(&answer, Err(error) if error.kind() == ErrorKind::Closed), "{answer:?}");
-}
-
-/// It was sent, and what came of it is not heard any more.
+/// It was sent, and what came of it is not heard any more, or not asked for: it is not polled, as beside a
+/// `select!` that had another branch, and keeps no session.
 // Shows: transaction
 #[tokio::test]
 async fn a_transaction_that_is_under_way_when_the_client_is_closed_is_unknown() {
-    let server = server();
-    let client = client(&server).await;
-    let guard = hold(&client).await;
-    let written = "/locks/written";
-    let gate = server.hold_reply(Match::op(Op::Multi).path(written));
-    let mut commit = task::spawn(guard.transaction().create(written, "").commit());
-    assert_pending!(commit.poll());
-    within("the request", gate.wait_hit()).await;
-    let mut closing = task::spawn(client.close());
-    assert_pending!(closing.poll());
-    let answer = within("the commit", commit).await;
-    assert!(matches!(answer, Err(TransactionError::Unknown { .. })), "{answer:?}");
-    assert!(server.exists(written));
-    gate.release();
-    within("the close", closing).await.unwrap();
-}
-
-/// It is sent by its first poll, and then kept; beside a `select!`, for instance, that had another branch.
-#[tokio::test]
-async fn a_transaction_that_is_not_polled_does_not_keep_the_session() {
-    let server = server();
-    let client = client(&server).await;
-    let guard = hold(&client).await;
-    let written = "/locks/written";
-    let gate = server.hold_reply(Match::op(Op::Multi).path(written));
-    let mut commit = task::spawn(guard.transaction().create(written, "").commit());
-    assert_pending!(commit.poll());
-    within("the request", gate.wait_hit()).await;
-    gate.release();
-    within("the close", client.close()).await.unwrap();
-    assert_eq!(server.sessions().len(), 0);
-    assert!(server.exists(written));
-    // Whichever came first, the answer or the end.
-    let answer = within("the commit", commit).await;
-    assert!(matches!(answer, Ok(()) | Err(TransactionError::Unknown { .. })), "{answer:?}");
+    for is_answered in [false, true] {
+        let server = server();
+        let client = client(&server).await;
+        let guard = hold(&client).await;
+        let written = "/locks/written";
+        let gate = server.hold_reply(Match::op(Op::Multi).path(written));
+        let mut commit = task::spawn(guard.transaction().create(written, "").commit());
+        assert_pending!(commit.poll());
+        within("the request", gate.wait_hit()).await;
+        if is_answered {
+            gate.release();
+            within("the close", client.close()).await.unwrap();
+            // Whichever came first, the answer or the end.
+            let answer = within("the commit", commit).await;
+            assert!(matches!(answer, Ok(()) | Err(TransactionError::Unknown { .. })), "{answer:?}");
+        } else {
+            let mut closing = task::spawn(client.close());
+            assert_pending!(closing.poll());
+            let answer = within("the commit", commit).await;
+            assert!(matches!(answer, Err(TransactionError::Unknown { .. })), "{answer:?}");
+            gate.release();
+            within("the close", closing).await.unwrap();
+        }
+        assert!(server.exists(written));
+        assert_eq!(server.sessions().len(), 0);
+    }
 }
 
 #[tokio::test]
@@ -641,23 +605,13 @@ async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_s
     // The other is closed, not left to expire.
     until(&server, "the session", |view| view.sessions().len() == 1).await;
     assert_eq!(server.counters().requests(Op::CloseSession), 1);
-    // A busy machine may be late to notice, but not each time.
-    let mut noticed = Vec::new();
-    for _ in 0..3 {
-        until_state(&client, ConnectionState::Connected).await;
-        let silent = Instant::now();
-        server.stall(id, Direction::Both);
-        until(&server, "the end of the connection", |view| {
-            view.sessions().iter().all(|session| !session.connected)
-        })
-        .await;
-        noticed.push(silent.elapsed());
-        server.resume(id);
-        if noticed.last() < Some(&ms(4_500)) {
-            break;
-        }
-    }
-    assert!(noticed.last() < Some(&ms(4_500)), "{noticed:?}");
+    until_state(&client, ConnectionState::Connected).await;
+    let silent = Instant::now();
+    server.stall(id, Direction::Both);
+    let cut = |view: View<'_>| view.sessions().iter().all(|session| !session.connected);
+    until(&server, "the end of the connection", cut).await;
+    assert!(silent.elapsed() < ms(4_500), "{:?}", silent.elapsed());
+    server.resume(id);
     // What was learned is used for the next session.
     server.expire_session(id);
     hold(&client).await.release().await.unwrap();
@@ -676,22 +630,15 @@ async fn close_waits_for_the_end_of_a_session_that_was_exchanged() {
     let (established, id) = (sessions_established(&server), session(&client));
     assert_eq!((established.len(), established[1]), (2, id));
     let mut closing = tokio::spawn(async move { client.close().await });
-    until(&server, "the end of the second", move |view| {
-        view.sessions().iter().all(|session| session.id != id)
-    })
-    .await;
-    let early = tokio::time::timeout(ms(500), &mut closing).await;
-    // On a machine that is as busy the connection has been given up meanwhile, and the request sent again.
-    assert!(early.is_err() || server.sessions().is_empty(), "{:?}", server.sessions());
+    until_ended(&server, id).await;
+    assert!(tokio::time::timeout(ms(500), &mut closing).await.is_err(), "{:?}", server.sessions());
     gate.release();
-    if early.is_err() {
-        within("the close", closing).await.unwrap().unwrap();
-    }
+    within("the close", closing).await.unwrap().unwrap();
     assert_eq!(server.sessions().len(), 0);
 }
 
-/// The client gives its session up when no server has answered for 7/5 of its timeout; the servers, which have
-/// been stopped for as long, keep it until then after they are started.
+/// The client gives its session up when no server has answered for 7/5 of its timeout; the servers, which
+/// have been stopped for as long, keep it until then after they are started.
 // Shows: close-confirmed
 #[tokio::test]
 async fn close_confirms_no_session_that_only_the_client_has_given_up() {
@@ -731,10 +678,7 @@ async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_se
             })
         });
         server.restart_async().await.unwrap();
-        until(&server, "the end of the session", move |view| {
-            view.sessions().iter().all(|session| session.id != id)
-        })
-        .await;
+        until_ended(&server, id).await;
         assert!(!server.exists(&guard.node()));
         match closing {
             Some(closing) => within("the close", closing).await.unwrap().unwrap(),
@@ -809,19 +753,11 @@ async fn a_session_whose_other_timeout_changes_nothing_is_kept() {
 /// As above, and there is one server that gives no second session.
 #[tokio::test]
 async fn a_session_that_cannot_be_exchanged_will_do() {
-    let mut tries = 0..3;
-    let (server, second, client) = loop {
-        tries.next().expect("a session");
-        let server = Server::builder().tick(ms(50)).max_session_timeout(ms(4_000)).start().unwrap();
-        let second = server.fail(Match::op(Op::Connect).nth(1).always(), RUNTIME_INCONSISTENCY);
-        // Of 20 s it would be 1 s, of the 4 s that are granted it is half a second.
-        let builder = Client::builder().session_timeout(LONG).connect_timeout(ms(3_000));
-        match within("the session", builder.connect(&server.connect_string())).await {
-            Ok(client) => break (server, second, client),
-            // On a busy machine the answer to the first came too late.
-            Err(error) => assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}"),
-        }
-    };
+    let server = Server::builder().tick(ms(50)).max_session_timeout(ms(4_000)).start().unwrap();
+    let second = server.fail(Match::op(Op::Connect).nth(1).always(), RUNTIME_INCONSISTENCY);
+    // Of 20 s it would be 1 s, of the 4 s that are granted it is half a second.
+    let builder = Client::builder().session_timeout(LONG).connect_timeout(ms(3_000));
+    let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
     assert!(!second.hits().is_empty());
     // Or the connection that it has could not come back after a pause.
     second.remove();
@@ -834,17 +770,6 @@ async fn a_session_that_cannot_be_exchanged_will_do() {
 // Shows: server-timeout
 #[tokio::test]
 async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_server_may_be_silent() {
-    // On a busy machine the answers are later still, but not each time.
-    for _ in 0..3 {
-        if sessions_until_usable_again().await == 2 {
-            return;
-        }
-    }
-    panic!("twice the patience is not enough");
-}
-
-/// With twice the patience, a second, it is answered.
-async fn sessions_until_usable_again() -> usize {
     let server = server();
     let timeout = ms(3_000);
     let policy = RetryPolicy::forever(ms(50));
@@ -857,7 +782,8 @@ async fn sessions_until_usable_again() -> usize {
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
     drop(guard);
     hold(&client).await.release().await.unwrap();
-    sessions_established(&server).len()
+    // With twice the patience, a second, it is answered.
+    assert_eq!(sessions_established(&server).len(), 2);
 }
 
 /// A client that has no lock, and so no heartbeat, has writes all the same.

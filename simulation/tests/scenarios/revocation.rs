@@ -13,6 +13,8 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
+use crate::lose;
+
 /// The holder of the write lock, whose node is watched for a request.
 async fn listening_writer(server: &Server, client: &Client) -> (WriteGuard, JoinHandle<()>) {
     let guard = read_write::write(client).await;
@@ -60,8 +62,7 @@ async fn what_is_lost_on_the_way_is_asked_again() {
     for applied in [true, false] {
         let guard = within("the lock", mutex(&a).lock()).await.unwrap();
         let set = Match::op(Op::SetData).session(session(&b));
-        let fault =
-            if applied { server.drop_reply(set, Loss::Close) } else { server.drop_request(set, Loss::Close) };
+        let fault = lose(&server, set, applied, Loss::Close);
         within("the request", b.attempt_revoke(&guard.node())).await.unwrap();
         assert_eq!(fault.hits().len(), 1);
         let look = server.drop_reply(Match::op(Op::GetData).session(session(&a)), Loss::Close);

@@ -1,25 +1,26 @@
-//! What becomes of a semaphore's permits when something fails: every point of an acquire with every way of
-//! stopping it, lost replies, nodes deleted by other processes, limits that change, permits of other clients.
+//! What becomes of a semaphore's permits when something fails: lost replies, nodes deleted by other
+//! processes, limits that change, permits of other clients. At every point: `cancellation`.
 
 use std::time::Duration;
 
+use crate::{lose, until_ended};
 use simulation::scenario::tokio;
 use test_support::in_process::{self, calm, calm_with, connect_as, connect_for, session, until};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Acl, AcquireError, Client, ConnectionState, Contention, ErrorKind, InterProcessSemaphore, LostReason,
-    RetryPolicy, SemaphorePermit, TryLockError,
+    Acl, AcquireError, Client, Contention, ErrorKind, InterProcessSemaphore, LostReason, RetryPolicy,
+    SemaphorePermit, TryLockError,
 };
-use zookeeper_test_server::{CreateMode, Cut, Gate, LogKind, Loss, Match, Op, Server, ServerError};
+use zookeeper_test_server::{CreateMode, Cut, LogKind, Loss, Match, Op, Server, ServerError};
 
-const PATH: &str = "/sem";
-const LOCKS: &str = "/sem/locks";
-const LEASES: &str = "/sem/leases";
-const LIMIT: &str = "/sem/permits";
+pub(crate) const PATH: &str = "/sem";
+pub(crate) const LOCKS: &str = "/sem/locks";
+pub(crate) const LEASES: &str = "/sem/leases";
+pub(crate) const LIMIT: &str = "/sem/permits";
 
-type Acquiring = JoinHandle<Result<SemaphorePermit, AcquireError>>;
+pub(crate) type Acquiring = JoinHandle<Result<SemaphorePermit, AcquireError>>;
 
 /// A server on which the semaphore's directories exist.
 fn start() -> Server {
@@ -30,7 +31,7 @@ fn start() -> Server {
     server
 }
 
-fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
+pub(crate) fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
     InterProcessSemaphore::new(client, PATH, permits).unwrap()
 }
 
@@ -39,7 +40,7 @@ async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> SemaphorePermit 
 }
 
 /// Starts an acquire, and waits until it waits at the head of the queue.
-async fn at_head(server: &Server, client: &Client, permits: u32, n: u32) -> Acquiring {
+pub(crate) async fn at_head(server: &Server, client: &Client, permits: u32, n: u32) -> Acquiring {
     let attempt = tokio::spawn(semaphore(client, permits).acquire_many(n, SOON));
     let id = session(client);
     until(server, "the watch on the leases", move |view| view.watches_on(LEASES).contains(&id)).await;
@@ -64,449 +65,6 @@ async fn assert_clean(server: &Server, what: &str) {
     until(server, &format!("the end of all watches: {what}"), |view| view.watches() == 0).await;
 }
 
-/// Where an acquire is when it is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Point {
-    /// In the queue of locks: the create has arrived, or is applied, or the list has arrived.
-    CreateArrived,
-    CreateApplied,
-    LocksListed,
-    /// In the queue of locks, behind a head that waits.
-    Queued,
-    /// At the head: the list of the leases has arrived, or is on its way back.
-    LeasesArrived,
-    LeasesAnswered,
-    /// The limit is being read: at the head, or before, to see that two are no more than that.
-    LimitArrived,
-    /// The directory of leases is missing: about to be made, or made.
-    DirectoryArrived,
-    DirectoryApplied,
-    /// The transaction has arrived, or is applied.
-    TakeArrived,
-    TakeApplied,
-    /// The first transaction was lost with its connection, on the way there or back, and the second has
-    /// arrived.
-    TakeAgain,
-    TakeAgainInVain,
-    /// The same, and the leases are listed to find the first.
-    Settling,
-    /// Too few are free: the watches are being set, or set.
-    WatchArrived,
-    WatchApplied,
-    /// At the head, waiting for a permit.
-    Waiting,
-    /// Woken by one that was not enough; looking again.
-    LookingAgain,
-    /// Between two repetitions.
-    Pausing,
-    Disconnected,
-    WithoutSession,
-}
-
-impl Point {
-    const ALL: [Self; 21] = [
-        Self::CreateArrived,
-        Self::CreateApplied,
-        Self::LocksListed,
-        Self::Queued,
-        Self::LeasesArrived,
-        Self::LeasesAnswered,
-        Self::LimitArrived,
-        Self::DirectoryArrived,
-        Self::DirectoryApplied,
-        Self::TakeArrived,
-        Self::TakeApplied,
-        Self::TakeAgain,
-        Self::TakeAgainInVain,
-        Self::Settling,
-        Self::WatchArrived,
-        Self::WatchApplied,
-        Self::Waiting,
-        Self::LookingAgain,
-        Self::Pausing,
-        Self::Disconnected,
-        Self::WithoutSession,
-    ];
-
-    fn connected(self) -> bool {
-        !matches!(self, Self::Disconnected | Self::WithoutSession)
-    }
-
-    /// Whether permits that are held are in the way.
-    fn waits(self) -> bool {
-        matches!(
-            self,
-            Self::Queued | Self::WatchArrived | Self::WatchApplied | Self::Waiting | Self::LookingAgain
-        )
-    }
-}
-
-/// A server, a client whose next acquire of two permits will be stopped at the point, and what is in its way.
-struct Scene {
-    point: Point,
-    server: Server,
-    client: Client,
-    id: i64,
-    gate: Option<Gate>,
-    others: Vec<SemaphorePermit>,
-    head: Option<(Client, Acquiring)>,
-}
-
-impl Scene {
-    async fn set(point: Point) -> Self {
-        let server = start();
-        let policy = match point {
-            Point::Pausing => RetryPolicy::n_times(100_000, Duration::from_millis(200)),
-            _ => in_process::eager(),
-        };
-        let client = calm_with(&server, policy).await;
-        let id = session(&client);
-        let op = |op| Match::op(op).session(id);
-        let create = || op(Op::Create).path_prefix(format!("{LOCKS}/"));
-        let leases = || op(Op::GetChildren).path(LEASES);
-        // Of three permits one is taken twice, so that two are too many.
-        let (mut others, mut head) = (Vec::new(), None);
-        if point.waits() {
-            let holder = calm(&server).await;
-            others.push(acquired(&semaphore(&holder, 3), 1).await);
-            others.push(acquired(&semaphore(&holder, 3), 1).await);
-        }
-        if point == Point::Queued {
-            let other = calm(&server).await;
-            let attempt = at_head(&server, &other, 3, 2).await;
-            head = Some((other, attempt));
-        }
-        let gate = match point {
-            Point::Queued | Point::Waiting | Point::Pausing | Point::Disconnected => None,
-            Point::CreateArrived => Some(server.hold_request(create())),
-            Point::CreateApplied => Some(server.hold_reply(create())),
-            Point::LocksListed => Some(server.hold_request(op(Op::GetChildren).path(LOCKS))),
-            Point::LeasesArrived => Some(server.hold_request(leases())),
-            Point::LeasesAnswered => Some(server.hold_reply(leases())),
-            Point::LimitArrived => Some(server.hold_request(op(Op::GetData).path(LIMIT))),
-            Point::DirectoryArrived | Point::DirectoryApplied => {
-                server.delete(LEASES).unwrap();
-                let make = op(Op::Create).path(LEASES);
-                Some(match point {
-                    Point::DirectoryArrived => server.hold_request(make),
-                    _ => server.hold_reply(make),
-                })
-            }
-            Point::TakeArrived => Some(server.hold_request(takes(id))),
-            Point::TakeApplied => Some(server.hold_reply(takes(id))),
-            Point::TakeAgain => {
-                server.drop_reply(takes(id), Loss::Close);
-                Some(server.hold_request(takes(id)))
-            }
-            Point::TakeAgainInVain => {
-                server.drop_request(takes(id), Loss::Close);
-                Some(server.hold_request(takes(id)))
-            }
-            Point::Settling => {
-                server.drop_reply(takes(id), Loss::Close);
-                Some(server.hold_request(leases().nth(1)))
-            }
-            Point::WatchArrived => Some(server.hold_request(leases().nth(1))),
-            Point::WatchApplied => Some(server.hold_reply(leases().nth(1))),
-            Point::LookingAgain => Some(server.hold_reply(leases().nth(2))),
-            Point::WithoutSession => Some(server.hold_request(Match::op(Op::Connect).session(0))),
-        };
-        if point == Point::Pausing {
-            server.fail(takes(id).times(2), -127);
-        }
-        let mut states = client.watch_state();
-        let becomes = match point {
-            Point::Disconnected => {
-                server.refuse_connections(true);
-                assert!(server.cut(id, Cut::Fin));
-                ConnectionState::Suspended
-            }
-            Point::WithoutSession => {
-                assert!(server.expire_session(id));
-                ConnectionState::Lost
-            }
-            _ => ConnectionState::Connected,
-        };
-        within("the state", states.wait_for(|state| *state == becomes)).await.unwrap();
-        Self { point, server, client, id, gate, others, head }
-    }
-
-    fn acquire(
-        &self,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + use<> {
-        let semaphore = semaphore(&self.client, 3);
-        async move { semaphore.acquire_many(2, timeout).await }
-    }
-
-    /// Waits until the acquire that has been started is at the point.
-    async fn reached(&mut self) {
-        let id = self.id;
-        match self.point {
-            // It cannot be seen from outside; it is there as soon as it was polled.
-            Point::Disconnected | Point::WithoutSession => {}
-            Point::Queued => {
-                let queued = |view: zookeeper_test_server::View<'_>| view.children(LOCKS).len() == 2;
-                until(&self.server, "its place in the queue", queued).await;
-                let watches = move |view: zookeeper_test_server::View<'_>| {
-                    let locks = view.children(LOCKS);
-                    locks.iter().any(|lock| view.watches_on(&format!("{LOCKS}/{lock}")) == [id])
-                };
-                until(&self.server, "its watch", watches).await;
-            }
-            Point::Waiting => {
-                let watches = move |view: zookeeper_test_server::View<'_>| {
-                    view.watches_on(LEASES) == [id] && view.watches_on(LIMIT) == [id]
-                };
-                until(&self.server, "the watches", watches).await;
-            }
-            Point::LookingAgain => {
-                let watches = move |view: zookeeper_test_server::View<'_>| view.watches_on(LEASES) == [id];
-                until(&self.server, "the watch", watches).await;
-                // A third one comes, by another hand.
-                let stray = format!("{LEASES}/stray");
-                self.server.create(&stray, "").unwrap();
-                within("the look", self.gate.as_ref().unwrap().wait_hit()).await;
-                self.server.delete(&stray).unwrap();
-            }
-            Point::Pausing => {
-                let failed = move |view: zookeeper_test_server::View<'_>| {
-                    view.counters().requests_of(id, Op::Multi) >= 2
-                };
-                until(&self.server, "two failures", failed).await;
-            }
-            _ => within(&self.what("the gate"), self.gate.as_ref().unwrap().wait_hit()).await,
-        }
-    }
-
-    fn let_go(&self) {
-        if let Some(gate) = &self.gate {
-            gate.release();
-        }
-        self.server.refuse_connections(false);
-    }
-
-    fn expire(&self) {
-        if self.point != Point::WithoutSession {
-            assert!(self.server.expire_session(self.id));
-        }
-    }
-
-    /// Returns the permits that are in the way.
-    async fn clear_the_way(&mut self) {
-        for permit in self.others.drain(..) {
-            permit.release().await.unwrap();
-        }
-        if let Some((_client, attempt)) = self.head.take() {
-            permit(attempt).await.release().await.unwrap();
-        }
-    }
-
-    fn what(&self, how: &str) -> String {
-        format!("{:?}, {how}", self.point)
-    }
-
-    /// Nothing is left of the acquire, in a session that goes on.
-    async fn assert_nothing_left(&mut self, how: &str) {
-        let what = self.what(how);
-        within(&what, self.client.flush(SOON)).await.unwrap();
-        assert_eq!(self.server.children(LEASES).len(), self.others.len(), "{what}");
-        assert_eq!(self.server.children(LOCKS).len(), usize::from(self.head.is_some()), "{what}");
-        self.clear_the_way().await;
-        assert_clean(&self.server, &what).await;
-        // The client is as good as before.
-        let permit = within(&what, self.acquire(SOON)).await.unwrap();
-        assert_eq!(permit.slots(), [0, 1], "{what}");
-        permit.release().await.unwrap();
-        self.assert_served(None, &what).await;
-    }
-
-    async fn assert_served(&self, permit: Option<SemaphorePermit>, what: &str) {
-        if let Some(permit) = permit {
-            let nodes = permit.nodes();
-            assert_eq!(permit.num_permits(), 2, "{what}");
-            let held = nodes.iter().all(|node| {
-                let owner = self.server.node(node).map(|node| node.ephemeral_owner);
-                owner == self.client.session_id()
-            });
-            assert!(held && permit.is_held(), "{what}: {nodes:?}");
-            let only = move |view: zookeeper_test_server::View<'_>| {
-                view.children(LEASES).len() == 2 && view.children(LOCKS).is_empty()
-            };
-            until(&self.server, &format!("two leases: {what}"), only).await;
-            permit.release().await.unwrap();
-        }
-        assert_clean(&self.server, what).await;
-    }
-}
-
-// Shows: permits-unknown-outcome
-#[tokio::test]
-async fn dropped_at_every_point() {
-    for point in Point::ALL {
-        let mut scene = Scene::set(point).await;
-        let attempt = ByHand::new(scene.acquire(SOON)).start();
-        scene.reached().await;
-        drop(attempt);
-        scene.let_go();
-        scene.assert_nothing_left("dropped").await;
-    }
-}
-
-/// The flush is called while the point is still held: it waits.
-// Shows: permits-unknown-outcome
-#[tokio::test]
-async fn a_flush_waits_for_what_was_dropped_at_any_point() {
-    for point in Point::ALL {
-        let mut scene = Scene::set(point).await;
-        let attempt = ByHand::new(scene.acquire(SOON)).start();
-        scene.reached().await;
-        drop(attempt);
-        let client = scene.client.clone();
-        let mut flush = ByHand::new(async move { client.flush(SOON).await });
-        let early = flush.poll();
-        scene.let_go();
-        if early.is_pending() {
-            let flushed = async {
-                loop {
-                    flush.woken().await;
-                    if let std::task::Poll::Ready(result) = flush.poll() {
-                        return result;
-                    }
-                }
-            };
-            // It runs where this test does, so the time limit is its own.
-            tokio::time::timeout(SOON, flushed).await.unwrap().unwrap();
-        }
-        assert_eq!(scene.server.children(LEASES).len(), scene.others.len(), "{}", scene.what("flushed"));
-        scene.assert_nothing_left("flushed").await;
-    }
-}
-
-/// The deadline passes at the point; the answer does not wait for the point to be let go, and claims that
-/// permits were held only if that was seen.
-// Shows: permits-unknown-outcome
-#[tokio::test]
-async fn timed_out_at_every_point() {
-    for point in Point::ALL {
-        let mut timed_out = false;
-        // Long enough to reach the point; on a slow machine, longer.
-        for limit in [100, 400, 1600, 6400].map(Duration::from_millis) {
-            let mut scene = Scene::set(point).await;
-            let attempt = tokio::spawn(scene.acquire(limit));
-            if tokio::time::timeout(limit / 2, scene.reached()).await.is_err() {
-                attempt.abort();
-                continue;
-            }
-            match within(&scene.what("timed out"), attempt).await.unwrap() {
-                Err(AcquireError::TimedOut { contention: Contention { ahead, .. }, .. }) => {
-                    assert!(point.waits() && ahead > 0, "{point:?}");
-                }
-                Err(error) if error.kind() == Some(ErrorKind::Connection) => {
-                    assert!(!matches!(point, Point::Queued | Point::Waiting), "{point:?}");
-                }
-                Err(error) => panic!("{point:?}: {error}"),
-                // The pause was over before the deadline.
-                Ok(permit) => {
-                    assert_eq!(point, Point::Pausing);
-                    permit.release().await.unwrap();
-                }
-            }
-            scene.let_go();
-            scene.assert_nothing_left("timed out").await;
-            timed_out = true;
-            break;
-        }
-        assert!(timed_out, "{point:?} was not reached");
-    }
-}
-
-/// The session ends at the point: the acquire goes on in the next and is served there, once.
-// Shows: permits-unknown-outcome
-#[tokio::test]
-async fn expired_at_every_point() {
-    for point in Point::ALL {
-        let mut scene = Scene::set(point).await;
-        let attempt = tokio::spawn(scene.acquire(SOON));
-        scene.reached().await;
-        scene.expire();
-        scene.let_go();
-        scene.clear_the_way().await;
-        let what = scene.what("expired");
-        let mut permit = within(&what, attempt).await.unwrap().unwrap();
-        if permit.nodes().iter().any(|node| !scene.server.exists(node)) {
-            // Granted by an answer that was on its way when the session ended.
-            within(&what, permit.lost()).await;
-            permit = within(&what, scene.acquire(SOON)).await.unwrap();
-        }
-        scene.assert_served(Some(permit), &what).await;
-        assert_ne!(session(&scene.client), scene.id, "{what}");
-    }
-}
-
-/// The connection ends at the point: the acquire goes on in the same session and is served, once.
-// Shows: permits-unknown-outcome
-#[tokio::test]
-async fn cut_at_every_point() {
-    for point in Point::ALL.into_iter().filter(|point| point.connected()) {
-        let mut scene = Scene::set(point).await;
-        let attempt = tokio::spawn(scene.acquire(SOON));
-        scene.reached().await;
-        assert!(scene.server.cut(scene.id, Cut::Reset));
-        scene.let_go();
-        scene.clear_the_way().await;
-        let what = scene.what("cut");
-        let permit = within(&what, attempt).await.unwrap().unwrap();
-        scene.assert_served(Some(permit), &what).await;
-        assert_eq!(session(&scene.client), scene.id, "{what}");
-    }
-}
-
-/// The caller has gone, and then the connection or the session goes.
-#[tokio::test]
-async fn dropped_and_cut_or_expired_at_every_point() {
-    for expires in [false, true] {
-        for point in Point::ALL.into_iter().filter(|point| point.connected()) {
-            let mut scene = Scene::set(point).await;
-            let attempt = ByHand::new(scene.acquire(SOON)).start();
-            scene.reached().await;
-            drop(attempt);
-            match expires {
-                true => scene.expire(),
-                false => assert!(scene.server.cut(scene.id, Cut::Reset)),
-            }
-            scene.let_go();
-            scene.assert_nothing_left(if expires { "dropped and expired" } else { "dropped and cut" }).await;
-        }
-    }
-}
-
-/// The client is closed at the point.
-// Shows: permits-unknown-outcome
-#[tokio::test]
-async fn closed_at_every_point() {
-    for point in Point::ALL {
-        let mut scene = Scene::set(point).await;
-        let attempt = tokio::spawn(scene.acquire(SOON));
-        scene.reached().await;
-        let client = scene.client.clone();
-        let closing = tokio::spawn(async move { client.close().await });
-        scene.let_go();
-        let what = scene.what("closed");
-        within(&what, closing).await.unwrap().unwrap();
-        match within(&what, attempt).await.unwrap() {
-            Err(error) => assert_eq!(error.kind(), Some(ErrorKind::Closed), "{what}: {error}"),
-            // It was granted in the last moment, and is lost.
-            Ok(permit) => assert!(!permit.is_held(), "{what}"),
-        }
-        // Closed means that its nodes are gone.
-        assert_eq!(scene.server.children(LEASES).len(), scene.others.len(), "{what}");
-        assert_eq!(scene.server.children(LOCKS).len(), usize::from(scene.head.is_some()), "{what}");
-        scene.clear_the_way().await;
-        assert_clean(&scene.server, &what).await;
-    }
-}
-
 /// Permits that are granted to a call that is not polled any more are returned when it is dropped.
 #[tokio::test]
 async fn dropped_with_the_grant_in_flight() {
@@ -520,39 +78,6 @@ async fn dropped_with_the_grant_in_flight() {
     assert_clean(&server, "the grant in flight").await;
 }
 
-// Shows: try-permits
-#[tokio::test]
-async fn a_try_dropped_at_every_point() {
-    for busy in [false, true] {
-        for (op, nth) in
-            [(Op::GetChildren, 0), (Op::Sync, 0), (Op::GetChildren, 1), (Op::Create, 0), (Op::Multi, 0)]
-        {
-            let never = if busy { matches!(op, Op::Create | Op::Multi) } else { op == Op::Sync };
-            for applied in [false, true] {
-                if never {
-                    continue;
-                }
-                let what = format!("{op:?} {nth} {busy} {applied}");
-                let server = start();
-                let (client, holder) = (calm(&server).await, calm(&server).await);
-                let held = if busy { Some(acquired(&semaphore(&holder, 1), 1).await) } else { None };
-                let matcher = Match::op(op).session(session(&client)).nth(nth);
-                let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
-                let attempt = ByHand::new(semaphore(&client, 1).try_acquire()).start();
-                within(&what, gate.wait_hit()).await;
-                drop(attempt);
-                gate.release();
-                within(&what, client.flush(SOON)).await.unwrap();
-                assert_eq!(server.children(LEASES).len(), usize::from(busy), "{what}");
-                if let Some(held) = held {
-                    held.release().await.unwrap();
-                }
-                assert_clean(&server, &what).await;
-            }
-        }
-    }
-}
-
 /// A reply that is lost, of any of the transactions: all permits, once.
 // Shows: permits-unknown-outcome
 #[tokio::test]
@@ -561,11 +86,7 @@ async fn lost_replies_give_all_permits_once() {
         for arrives in [false, true] {
             let server = start();
             let client = calm(&server).await;
-            let matcher = takes(session(&client)).times(losses);
-            let fault = match arrives {
-                true => server.drop_reply(matcher, Loss::Close),
-                false => server.drop_request(matcher, Loss::Close),
-            };
+            let fault = lose(&server, takes(session(&client)).times(losses), arrives, Loss::Close);
             let permit = acquired(&semaphore(&client, 3), 2).await;
             fault.remove();
             assert_eq!(
@@ -580,8 +101,8 @@ async fn lost_replies_give_all_permits_once() {
     }
 }
 
-/// Another process deletes the lock node of the head: it queues again at the end, and is not let in beside the
-/// next head.
+/// Another process deletes the lock node of the head: it queues again at the end, and is not let in beside
+/// the next head.
 // Shows: semaphore-queue
 #[tokio::test]
 async fn a_head_whose_lock_node_is_deleted_queues_again_at_the_end() {
@@ -749,17 +270,6 @@ async fn leases_of_other_clients_count() {
 // Shows: reconnect, semaphore-queue
 #[tokio::test]
 async fn a_head_keeps_its_place_while_its_session_lives() {
-    // A machine that stands still for half a second spoils a round.
-    for _ in 0..20 {
-        if keeps_its_place().await {
-            return;
-        }
-    }
-    panic!("the session was lost each time");
-}
-
-/// Returns whether the session has outlived the outage.
-async fn keeps_its_place() -> bool {
     let server = Server::builder()
         .tick(Duration::from_millis(100))
         .max_session_timeout(in_process::HOUR)
@@ -780,14 +290,11 @@ async fn keeps_its_place() -> bool {
     server.freeze_expiry(false);
     held.release().await.unwrap();
     let granted = permit(attempt).await;
-    if first.session_id() != Some(id) {
-        return false;
-    }
+    assert_eq!(session(&first), id, "the session has outlived the outage");
     let created = in_process::logged(&server, id, Op::Create, LogKind::Applied);
     let queued = created.iter().filter(|entry| entry.path.starts_with(&format!("{LOCKS}/"))).count();
     assert_eq!(queued, 1, "it did not queue again");
     assert!(granted.is_held());
-    true
 }
 
 /// A lease that the servers do not let its own client delete blocks a permit, and this client says so.
@@ -827,8 +334,7 @@ async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
     }
     again.release();
     // They are in the way until the session whose they are is closed.
-    until(&server, "the end of the session", move |view| view.sessions().iter().all(|own| own.id != id))
-        .await;
+    until_ended(&server, id).await;
     two.close().await.unwrap();
     let permit = permit(attempt).await;
     for node in permit.nodes() {

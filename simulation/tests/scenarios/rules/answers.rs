@@ -113,8 +113,7 @@ async fn a_question_that_waits_for_a_deletion_is_told_when_another_contender_get
     deletion.release();
     first.woken().await;
     question.woken().await;
-    let mut question = question;
-    let std::task::Poll::Ready(Err(error)) = question.poll() else { panic!("it is answered, with an error") };
+    let error = within("the answer", question.finished()).await.unwrap_err();
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
 }
 
@@ -173,27 +172,9 @@ async fn a_node_of_our_own_that_is_being_deleted_is_no_contender() {
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     let error = acquired(within("the answer", mutex(&client).try_lock()).await.unwrap_err());
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
-    let mut question = ByHand::new(mutex(&client).try_lock()).start();
+    let question = ByHand::new(mutex(&client).try_lock()).start();
     deletion.release();
-    let mut is_again = false;
-    let guard = loop {
-        question.woken().await;
-        match question.poll() {
-            std::task::Poll::Ready(Ok(guard)) => break guard,
-            // Longer than this client waits for an answer, on a busy machine. The node of a question that was
-            // given up may be in the way of the next.
-            std::task::Poll::Ready(Err(error))
-                if is_again || !matches!(error, TryLockError::WouldBlock { .. }) =>
-            {
-                assert!(is_again || error.kind() == Some(ErrorKind::Connection), "{error}");
-                is_again = true;
-                question = ByHand::new(mutex(&client).try_lock()).start();
-            }
-            std::task::Poll::Ready(Err(error)) => panic!("the lock is free: {error}"),
-            std::task::Poll::Pending => {}
-        }
-    };
-    guard.release().await.unwrap();
+    within("the lock, which is free", question.finished()).await.unwrap().release().await.unwrap();
     client.flush(SOON).await.unwrap();
     assert_clean(&server, "after the deletions").await;
 }
@@ -224,15 +205,8 @@ async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
     let held = hold(&holder).await;
     let waiting = enqueue(&server, &waiter).await;
     let error = timed_out(async |timeout| mutex(&last).acquire(timeout).await).await;
-    let AcquireError::TimedOut {
-        timeout,
-        waited,
-        contention: Contention { ahead, first, holder: None, .. },
-        ..
-    } = &error
-    else {
-        panic!("{error:?}")
-    };
+    let AcquireError::TimedOut { timeout, waited, contention, .. } = &error else { panic!("{error:?}") };
+    let Contention { ahead, first, holder: None, .. } = contention else { panic!("{error:?}") };
     assert_eq!((*ahead, first.as_deref()), (2, Some(&*held.node())));
     assert!(waited >= timeout);
     // By its identity, or where a busy machine has not told that in time by its node.

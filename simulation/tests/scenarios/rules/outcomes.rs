@@ -8,6 +8,7 @@ use std::time::Duration;
 use zookeeper_recipes::{AcquireError, Client, ErrorKind, ReleaseError, RetryPolicy};
 use zookeeper_test_server::{CreateMode, LogKind, Loss, Match, Op, Server};
 
+use crate::lose;
 use simulation::scenario::tokio;
 use test_support::in_process::{
     DIRECTORY, assert_clean, calm, connect_as, connect_with, eager, enqueue, granted, hold, logged, mutex,
@@ -37,26 +38,15 @@ async fn one_node_then_none(server: &Server, client: &Client, what: &str) {
     assert_eq!(session(client), id, "{what}: the session goes on");
 }
 
+/// It is repeated if it has not arrived.
 // Shows: unknown-outcome
 #[tokio::test]
 async fn an_unanswered_create_leaves_one_node() {
     let server = start();
-    for loss in LOSSES {
+    for (applied, loss) in [true, false].into_iter().flat_map(|applied| LOSSES.map(|loss| (applied, loss))) {
         let client = impatient(&server).await;
-        let fault = server.drop_reply(Match::op(Op::Create).session(session(&client)), loss);
-        one_node_then_none(&server, &client, &format!("{loss:?}")).await;
-        assert_eq!(fault.hits().len(), 1);
-    }
-}
-
-// Shows: unknown-outcome
-#[tokio::test]
-async fn a_create_that_never_arrived_is_repeated() {
-    let server = start();
-    for loss in LOSSES {
-        let client = impatient(&server).await;
-        let fault = server.drop_request(Match::op(Op::Create).session(session(&client)), loss);
-        one_node_then_none(&server, &client, &format!("{loss:?}")).await;
+        let fault = lose(&server, Match::op(Op::Create).session(session(&client)), applied, loss);
+        one_node_then_none(&server, &client, &format!("{applied} {loss:?}")).await;
         assert_eq!(fault.hits().len(), 1);
     }
 }
@@ -71,16 +61,10 @@ async fn a_create_and_its_repetition_that_are_both_lost_leave_one_node() {
             for loss in [Loss::Close, Loss::Reset] {
                 let client = calm(&server).await;
                 let create = || Match::op(Op::Create).session(session(&client));
-                let lose = |applied, matcher| {
-                    if applied {
-                        server.drop_reply(matcher, loss)
-                    } else {
-                        server.drop_request(matcher, loss)
-                    }
-                };
                 // A request that was lost had no reply that would count.
                 let second = create().nth(usize::from(first_applied || !second_applied));
-                let faults = [lose(first_applied, create()), lose(second_applied, second)];
+                let faults = [(create(), first_applied), (second, second_applied)]
+                    .map(|(create, applied)| lose(&server, create, applied, loss));
                 let what = format!("{first_applied} {second_applied} {loss:?}");
                 one_node_then_none(&server, &client, &what).await;
                 assert_eq!(faults[0].hits().len(), 1, "{what}");
@@ -134,12 +118,7 @@ async fn lost_lists_watches_and_looks_are_repeated() {
                 let (holder, client) = (impatient(&server).await, impatient(&server).await);
                 let what = format!("{op:?} {loss:?} {applied}");
                 let held = within(&what, mutex(&holder).lock()).await.unwrap();
-                let matcher = Match::op(op).session(session(&client));
-                let fault = if applied {
-                    server.drop_reply(matcher, loss)
-                } else {
-                    server.drop_request(matcher, loss)
-                };
+                let fault = lose(&server, Match::op(op).session(session(&client)), applied, loss);
                 let waiting = enqueue(&server, &client).await;
                 within(&what, fault.wait_hit()).await;
                 assert_eq!(queue(&server), [held.node(), waiting.node.clone()], "{what}");
@@ -163,9 +142,7 @@ async fn a_release_without_an_answer_is_repeated() {
             let client = impatient(&server).await;
             let what = format!("{loss:?} {applied}");
             let guard = within(&what, mutex(&client).lock()).await.unwrap();
-            let matcher = Match::op(Op::Delete).session(session(&client));
-            let fault =
-                if applied { server.drop_reply(matcher, loss) } else { server.drop_request(matcher, loss) };
+            let fault = lose(&server, Match::op(Op::Delete).session(session(&client)), applied, loss);
             within(&what, guard.release()).await.unwrap();
             assert_eq!(fault.hits().len(), 1, "{what}");
             assert_clean(&server, &what).await;
@@ -316,8 +293,7 @@ async fn an_unknown_create_of_a_cancelled_attempt_is_settled() {
             let create = Match::op(Op::Create).session(id);
             // Held until the caller has gone, then lost.
             let gate = server.hold_request(create.clone());
-            let fault =
-                if applied { server.drop_reply(create, loss) } else { server.drop_request(create, loss) };
+            let fault = lose(&server, create, applied, loss);
             let attempt = ByHand::new(mutex(&client).lock()).start();
             within(&what, gate.wait_hit()).await;
             drop(attempt);

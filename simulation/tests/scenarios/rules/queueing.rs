@@ -365,15 +365,8 @@ async fn a_try_without_an_answer_ends() {
     let id = session(&client);
     for op in [Op::GetChildren, Op::Create] {
         let gate = server.hold_request(Match::op(op).session(id));
-        let attempt = loop {
-            let mut attempt = tokio::spawn(mutex(&client).try_lock());
-            tokio::select! {
-                biased;
-                () = within("the request", gate.wait_hit()) => break attempt,
-                // Before it has asked, on a busy machine.
-                early = &mut attempt => drop(early.unwrap().unwrap_err()),
-            }
-        };
+        let attempt = tokio::spawn(mutex(&client).try_lock());
+        within("the request", gate.wait_hit()).await;
         assert!(server.stall(id, Direction::Both));
         gate.release();
         let error = within("the answer", attempt).await.unwrap().unwrap_err();
