@@ -27,8 +27,10 @@
 //! | `TestFrameworkEdges` | `testProtectionWithKilledSession`, `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | [`framework`] |
 //! | `TestFailedDeleteManager` | `testLostSession`, `testWithNamespaceAndLostSession`, both `testGuaranteedDeleteOnNonExistentNode...` | [`framework`] |
 //! | `TestFailedDeleteManager` | `testBasic` | `outages::a_lock_let_go_of_during_an_outage_is_free_after_it` |
-//! | `TestDistributedAtomicLong` | all six | [`atomic`] |
-//! | `TestCachedAtomicCounter` | both | [`atomic`] |
+//! | `TestDistributedAtomicLong` | five of six | [`atomic`] |
+//! | `TestDistributedAtomicLong` | `testCorruptedValue` | `atomic_long::what_is_no_counter_is_refused_and_left_as_it_is` |
+//! | `TestCachedAtomicCounter` | `testWithError` | [`atomic`] |
+//! | `TestCachedAtomicCounter` | `testBasic` | `atomic_long::a_block_costs_what_one_number_costs` |
 //! | `TestAsyncWrappers` | `testBasic`, `testContention` | every call is asynchronous here; `timeouts::a_wait_ends_in_time_and_leaves_nothing` |
 //!
 //! Not ported:
