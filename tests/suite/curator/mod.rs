@@ -11,7 +11,7 @@
 //! | `TestInterProcessMultiMutex` | both | [`multi_lock`] |
 //! | `TestInterProcessMutex` | `testRevoking` | [`revoking`], for every lock |
 //! | `TestInterProcessReadWriteLock` | all eight | [`read_write_lock`] |
-//! | `TestLockACLs` | both | [`lock_acls`] |
+//! | `TestLockACLs` | both | `acls::an_acl_goes_to_parents_and_nodes` |
 //! | `TestLockInternals` | both | [`lock_internals`] |
 //! | `TestInterProcessSemaphore` | `testAcquireAfterLostServer` | [`semaphore`] |
 //! | `TestInterProcessSemaphore` | `testThreads`, `testMaxPerSession`, `testReleaseInChunks` | `semaphore::so_many_at_a_time` |
@@ -58,7 +58,6 @@
 mod atomic;
 mod base;
 mod framework;
-mod lock_acls;
 mod lock_internals;
 mod multi_lock;
 mod read_write_lock;
@@ -93,7 +92,6 @@ pub(crate) fn add(registry: &mut Registry) {
     registry.add("curator::inter_process_semaphore", &semaphore::all());
     registry.add("curator::untested::inter_process_semaphore", &semaphore_faults::all());
     registry.add("curator::lock_internals", &lock_internals::all());
-    registry.add("curator::lock_acls", &lock_acls::all());
     registry.add("curator::framework", &framework::all());
     registry.add("curator::distributed_atomic_long", &atomic::all());
 }
