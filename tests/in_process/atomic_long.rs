@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use test_support::in_process::{
-    calm, calm_with, connect, connect_as, hold_back, session, start_empty, until, with_clients,
+    self, calm, calm_with, connect, connect_as, hold_back, session, start_empty, until, with_clients,
 };
 use test_support::{ByHand, within};
 use tokio::task::JoinSet;
@@ -108,16 +108,12 @@ async fn a_block_costs_what_one_number_costs() {
     assert_eq!(requests(&server, &client), costs([("GetData", 1), ("SetData", 1)]));
     assert_eq!(ids.next_id().await.unwrap(), 101);
     assert_eq!(requests(&server, &client), costs([("GetData", 2), ("SetData", 2)]));
+    assert_eq!(value(&server), 200);
 }
 
 /// Loses the first request of this kind to the counter's node, or the reply to it.
 fn lose(server: &Server, op: Op, applied: bool) {
-    let matcher = Match::op(op).path(PATH);
-    if applied {
-        server.drop_reply(matcher, Loss::Close);
-    } else {
-        server.drop_request(matcher, Loss::Close);
-    }
+    in_process::lose(server, Match::op(op).path(PATH), applied, Loss::Close);
 }
 
 // Shows: counter-writes
@@ -246,51 +242,39 @@ async fn what_others_wrote_in_between_decides() {
     }
 }
 
+/// Ends the session of a client whose write is held, and lets the write go in the next one.
+async fn expire_during(server: &Server, client: &Client, gate: Gate) {
+    within("the write", gate.wait_hit()).await;
+    let id = session(client);
+    assert!(server.expire_session(id));
+    let next = move |view: View<'_>| view.sessions().iter().any(|session| session.id != id);
+    until(server, "the next session", next).await;
+    gate.release();
+}
+
 /// The session ends while the write is under way; the same write is sent in the next one.
+// Shows: counter-writes
 #[tokio::test]
 async fn a_session_that_ends_during_a_write() {
     for applied in [false, true] {
         let (server, [client]) = with_clients(start_at(10), connect).await;
         let counter = counter(&client);
-        let matcher = Match::op(Op::SetData).path(PATH);
-        let gate = hold_back(&server, matcher, applied);
-        let expire = async {
-            within("the write", gate.wait_hit()).await;
-            let id = session(&client);
-            assert!(server.expire_session(id));
-            let next = move |view: View<'_>| view.sessions().iter().any(|session| session.id != id);
-            until(&server, "the next session", next).await;
-            gate.release();
-        };
+        let gate = hold_back(&server, Match::op(Op::SetData).path(PATH), applied);
+        let expire = expire_during(&server, &client, gate);
         let (id, ()) = within("the id", async { tokio::join!(counter.next_id(), expire) }).await;
         let expected = if applied { 12 } else { 11 };
         assert_eq!((id.unwrap(), value(&server)), (expected, expected), "applied: {applied}");
-    }
-}
 
-// Shows: counter-writes
-#[tokio::test]
-async fn a_sum_in_a_session_that_ends_is_made_once() {
-    for applied in [false, true] {
-        let (server, [client]) = with_clients(start_at(10), connect).await;
-        let counter = counter(&client);
-        let matcher = Match::op(Op::SetData).path(PATH);
-        let gate = hold_back(&server, matcher, applied);
-        let expire = async {
-            within("the write", gate.wait_hit()).await;
-            let id = session(&client);
-            assert!(server.expire_session(id));
-            let next = move |view: View<'_>| view.sessions().iter().any(|session| session.id != id);
-            until(&server, "the next session", next).await;
-            gate.release();
-        };
+        server.set_data(PATH, 10_i64.to_be_bytes()).unwrap();
+        let gate = hold_back(&server, Match::op(Op::SetData).path(PATH), applied);
+        let expire = expire_during(&server, &client, gate);
         let (sum, ()) = within("the sum", async { tokio::join!(counter.add(5), expire) }).await;
         match sum {
             Ok(sum) => assert!(!applied && sum == 15, "{sum}"),
             Err(AtomicLongError::Unknown { .. }) => assert!(applied),
             Err(error) => panic!("{error}"),
         }
-        assert_eq!(value(&server), 15);
+        assert_eq!(value(&server), 15, "made once");
     }
 }
 
@@ -331,6 +315,16 @@ impl Point {
         }
     }
 
+    /// A server whose counter exists unless the call is to create it.
+    fn start(self) -> Server {
+        if !matches!(self, Self::CreateArrived | Self::CreateApplied) {
+            return start_at(0);
+        }
+        let server = start_empty();
+        server.create("/shop", "").unwrap();
+        server
+    }
+
     fn may_have_written(self) -> bool {
         matches!(self, Self::WriteArrived | Self::WriteApplied)
     }
@@ -346,14 +340,8 @@ fn always_lose(server: &Server, times: usize) {
 #[tokio::test]
 async fn dropped_at_every_point() {
     for point in Point::ALL {
-        let server = start_empty();
-        server.create("/shop", "").unwrap();
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(point.start(), calm).await;
         let counter = counter(&client);
-        let creates = matches!(point, Point::CreateArrived | Point::CreateApplied);
-        if !creates {
-            server.create(PATH, 0_i64.to_be_bytes()).unwrap();
-        }
         let gate = point.gate(&server);
         let call = ByHand::new(counter.next_id()).start();
         within(&format!("{point:?}"), gate.wait_hit()).await;
@@ -373,13 +361,8 @@ async fn dropped_at_every_point() {
 async fn closed_at_every_point() {
     for point in Point::ALL {
         for id in [true, false] {
-            let server = start_empty();
-            server.create("/shop", "").unwrap();
-            let client = calm(&server).await;
+            let (server, [client]) = with_clients(point.start(), calm).await;
             let counter = counter(&client);
-            if !matches!(point, Point::CreateArrived | Point::CreateApplied) {
-                server.create(PATH, 0_i64.to_be_bytes()).unwrap();
-            }
             let gate = point.gate(&server);
             let call = tokio::spawn({
                 let counter = counter.clone();

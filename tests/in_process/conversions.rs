@@ -5,57 +5,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use test_support::in_process::read_write::{lock, read, write};
+use test_support::in_process::read_write::{conversion, lock, read, write};
 use test_support::in_process::{
-    Barrier, DIRECTORY, calm, connect_for, hold_back, session, start, start_impatient, until, with_clients,
+    Barrier, DIRECTORY, calm, connect_for, session, start, start_impatient, until, with_clients,
 };
 use test_support::{ByHand, SOON, pending, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    AnyGuard, Client, ConversionError, LockState, LostReason, NodePath, ReadGuard, ReleaseError, WriteGuard,
+    Client, ConversionError, LockState, LostReason, NodePath, ReadGuard, ReleaseError, WriteGuard,
 };
-use zookeeper_test_server::{Direction, Gate, Match, Op, Server};
+use zookeeper_test_server::{Direction, Match, Op, Server};
 
 const THROTTLED: i32 = -127;
 const NO_AUTH: i32 = -102;
 
 type Converted = Result<ReadGuard, ConversionError<WriteGuard>>;
 
-/// That a `flush` does not end before the reply is let go, and finds nothing left then.
-async fn assert_flush_waits_for(gate: Gate, server: &Server, client: &Client, barrier: &Barrier) {
-    let mut flush = pending(client.flush(SOON));
-    barrier.pass().await;
-    assert_pending!(flush.poll(), "flushed, but {:?} is there", server.children(DIRECTORY));
-    gate.release();
-    within("the flush", flush).await.unwrap();
-    assert_eq!(server.children(DIRECTORY), [""; 0]);
-}
-
-/// `flush` waits for what was dropped before it: a downgrade too, whose answer is still out.
-#[tokio::test]
-async fn a_flush_waits_for_a_dropped_downgrade() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let barrier = Barrier::new(&client).await;
-    let guard = write(&client).await;
-    let gate = server.hold_reply(Match::op(Op::Multi).session(session(&client)).path_contains("__READ__"));
-    let downgrade = ByHand::new(guard.downgrade()).start();
-    within("the conversion", gate.wait_hit()).await;
-    drop(downgrade);
-    assert_flush_waits_for(gate, &server, &client, &barrier).await;
-}
-
-/// The same for an upgrade.
+/// `flush` waits for what was dropped before it: a conversion too, whose answer is still out.
 // Shows: flush
 #[tokio::test]
-async fn a_flush_waits_for_a_dropped_upgrade() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let barrier = Barrier::new(&client).await;
-    let guard = read(&client).await;
-    let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)).path_contains("__WRIT__"));
-    let upgrade = ByHand::new(guard.try_upgrade()).start();
-    within("the conversion", gate.wait_hit()).await;
-    drop(upgrade);
-    assert_flush_waits_for(gate, &server, &client, &barrier).await;
+async fn a_flush_waits_for_a_dropped_conversion() {
+    for upgrade in [false, true] {
+        let (server, [client]) = with_clients(start(), calm).await;
+        let barrier = Barrier::new(&client).await;
+        let (gate, conversion) = conversion(&server, &client, upgrade, true).await;
+        conversion.abort();
+        assert!(within("its end", conversion).await.unwrap_err().is_cancelled());
+        let mut flush = pending(client.flush(SOON));
+        barrier.pass().await;
+        assert_pending!(flush.poll(), "flushed, but {:?} is there", server.children(DIRECTORY));
+        gate.release();
+        within("the flush", flush).await.unwrap();
+        assert_eq!(server.children(DIRECTORY), [""; 0]);
+    }
 }
 
 /// The session timeout of a round.
@@ -217,19 +199,7 @@ async fn closing_a_client_during_conversions_leaves_nothing() {
     for upgrade in [true, false] {
         for applied in [true, false] {
             let client = calm(&server).await;
-            let id = session(&client);
-            let part = if upgrade { "__WRIT__" } else { "__READ__" };
-            let matcher = Match::any().session(id).path_contains(part);
-            let (gate, task) = if upgrade {
-                let guard = read(&client).await;
-                let gate = hold_back(&server, matcher, applied);
-                (gate, tokio::spawn(async move { guard.try_upgrade().await.ok().map(AnyGuard::from) }))
-            } else {
-                let guard = write(&client).await;
-                let gate = hold_back(&server, matcher, applied);
-                (gate, tokio::spawn(async move { guard.downgrade().await.ok().map(AnyGuard::from) }))
-            };
-            within("the conversion", gate.wait_hit()).await;
+            let (gate, task) = conversion(&server, &client, upgrade, applied).await;
             let closing = client.clone();
             let close = tokio::spawn(async move { closing.close().await });
             tokio::task::yield_now().await;
@@ -237,8 +207,8 @@ async fn closing_a_client_during_conversions_leaves_nothing() {
             within("the end", close).await.unwrap().unwrap();
             assert_eq!(server.children(DIRECTORY), [""; 0], "upgrade {upgrade}, applied {applied}");
             // It may have been converted in the last moment, and is lost.
-            let converted = within("an answer", task).await.unwrap();
-            assert!(converted.is_none_or(|guard| !guard.is_held()), "upgrade {upgrade}, applied {applied}");
+            let (Ok(guard) | Err(guard)) = within("an answer", task).await.unwrap();
+            assert!(!guard.is_held(), "upgrade {upgrade}, applied {applied}");
         }
     }
 }

@@ -144,34 +144,6 @@ fn last_zxid(server: &Server) -> i64 {
     last
 }
 
-/// Where a task of this client has the lock, it knows without asking.
-// Shows: try-lock
-#[tokio::test]
-async fn a_try_costs_nothing_while_its_client_has_the_lock() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let mutex = mutex(&client);
-    let guard = within("the grant", mutex.lock()).await.unwrap();
-    server.reset_counters();
-    let error = mutex.try_lock().await.unwrap_err();
-    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
-    assert_eq!(server.counters().total_requests(), 0);
-    guard.release().await.unwrap();
-}
-
-// Shows: hand-off
-#[tokio::test]
-async fn a_waiter_in_memory_costs_nothing() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let mutex = mutex(&client);
-    let guard = within("the grant", mutex.lock()).await.unwrap();
-    server.reset_counters();
-    let waiters: Vec<_> = (0..100).map(|_| ByHand::new(mutex.lock()).start()).collect();
-    drop(waiters);
-    client.flush(SOON).await.unwrap();
-    guard.release().await.unwrap();
-    assert_eq!(requests(&server, session(&client)), [(Op::Delete, 1)]);
-}
-
 /// A waiter that goes takes its watch along: at no end is one left behind.
 // Shows: watch-one-node
 #[tokio::test]
@@ -219,16 +191,6 @@ async fn no_watch_outlives_its_waiter() {
     guard.release().await.unwrap();
     granted(next.attempt).await.release().await.unwrap();
     assert_clean(&server, "after the grant").await;
-}
-
-#[tokio::test]
-async fn looking_at_the_queue_costs_one_list() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let guard = hold(&client).await;
-    server.reset_counters();
-    assert_eq!(mutex(&client).participants().await.unwrap(), [guard.node()]);
-    assert_eq!(requests(&server, session(&client)), [(Op::GetChildren, 1)]);
-    guard.release().await.unwrap();
 }
 
 /// Between its acquire and its release a holder asks nothing of the servers but pings.

@@ -152,9 +152,9 @@ async fn those_that_leave_are_passed_over() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
+    server.reset_counters();
     let mut line = waiting(&lock, 2_002);
     let mut last = line.pop().unwrap();
-    server.reset_counters();
     // Granted to the first, which never takes it, and so on.
     drop(guard);
     assert!(line.first().unwrap().is_woken());
@@ -280,7 +280,7 @@ async fn an_error_is_not_of_those_that_came_later() {
     clean(&server, &[&client]).await;
 }
 
-// Shows: hand-off
+// Shows: hand-off, try-lock
 #[tokio::test]
 async fn a_try_waits_for_nobody() {
     let (server, [client, other]) = with_clients(start(), calm).await;

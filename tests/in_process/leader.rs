@@ -70,8 +70,7 @@ async fn queued(server: &Server, count: usize) {
 
 /// Two latches of two clients. The first of them leads, and the other waits for it.
 async fn pair(server: &Server) -> ([Client; 2], [LeaderLatch; 2], Leadership) {
-    let clients = [connect(server).await, connect(server).await];
-    pair_of(server, clients).await
+    pair_of(server, [connect(server).await, connect(server).await]).await
 }
 
 async fn pair_of(server: &Server, clients: [Client; 2]) -> ([Client; 2], [LeaderLatch; 2], Leadership) {
@@ -357,8 +356,7 @@ async fn work_is_dropped_before_the_node_is_deleted() {
 // Shows: leaders-work
 #[tokio::test]
 async fn work_that_is_not_polled_does_not_keep_the_leadership() {
-    let server = start_impatient();
-    let clients = [impatient(&server).await, impatient(&server).await];
+    let (server, clients) = with_clients(start_impatient(), impatient).await;
     let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
     let (work, dropped) = endless();
     let stuck = pending(leadership.while_held(work));
@@ -507,8 +505,7 @@ async fn what_a_leadership_is_asked_after_its_end_says_why() {
 /// there was no leader.
 #[tokio::test]
 async fn curator_202_the_node_of_a_lost_term_goes_although_the_session_lives() {
-    let server = start_impatient();
-    let clients = [impatient(&server).await, impatient(&server).await];
+    let (server, clients) = with_clients(start_impatient(), impatient).await;
     let ([client, _other], [first, second], leadership) = pair_of(&server, clients).await;
     let id = session(&client);
     server.freeze_expiry(true);
@@ -527,8 +524,7 @@ async fn curator_202_the_node_of_a_lost_term_goes_although_the_session_lives() {
 /// CURATOR-171, -49: a leader whose node was deleted by hand was not told, beside the next one.
 #[tokio::test]
 async fn curator_171_a_leader_whose_node_is_deleted_is_told() {
-    let server = start_impatient();
-    let clients = [impatient(&server).await, impatient(&server).await];
+    let (server, clients) = with_clients(start_impatient(), impatient).await;
     let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
     server.delete(&leadership.node()).unwrap();
     let next = leads(&second).await;
@@ -609,8 +605,7 @@ async fn curator_653_a_list_from_before_the_own_node_was_deleted_makes_no_leader
 /// CURATOR-724: a participant whose directory had vanished was stuck.
 #[tokio::test]
 async fn curator_724_an_election_whose_directory_vanishes_goes_on() {
-    let server = start_impatient();
-    let clients = [impatient(&server).await, impatient(&server).await];
+    let (server, clients) = with_clients(start_impatient(), impatient).await;
     let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
     // The follower first: it is not let in by the end of the leader.
     for node in queue(&server).iter().rev() {
@@ -788,23 +783,6 @@ async fn a_refusal_ends_the_participation() {
     within("the close", latch.close()).await.unwrap();
     let error = within("the refusal", selector_at(&client, "/scheduler/other").lead(async |_| ())).await;
     assert_eq!(error.unwrap_err().kind(), Some(ErrorKind::NoAuth));
-}
-
-/// A holder is told of its loss before the next one leads, by the clock alone.
-// Shows: leaders-work
-#[tokio::test]
-async fn a_leader_that_is_cut_off_stops_before_the_next_one_leads() {
-    let server = start_impatient();
-    let clients = [impatient(&server).await, impatient(&server).await];
-    let ([client, _other], [first, second], leadership) = pair_of(&server, clients).await;
-    let (work, dropped) = endless();
-    let task = tokio::spawn(async move { leadership.while_held(work).await });
-    // Without a poll the sentinel is in the work nevertheless, and is not dropped before the loss.
-    tokio::task::yield_now().await;
-    server.stall(session(&client), Direction::Both);
-    leads(&second).await;
-    assert!(dropped.load(Ordering::SeqCst) && !first.has_leadership());
-    assert!(within("the loss", task).await.unwrap().is_err());
 }
 
 // Who leads, without taking part.

@@ -4,16 +4,15 @@
 
 use std::time::Duration;
 
-use test_support::in_process::read_write::{lock, read, write};
+use test_support::in_process::read_write::{conversion, lock, read, write};
 use test_support::in_process::{
-    DIRECTORY, calm, clean, connect_for, hold_back, lose, numbers, session, start, until, watches,
-    with_clients,
+    DIRECTORY, calm, clean, connect_for, lose, numbers, session, start, until, watches, with_clients,
 };
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ConversionError, Dialect, ErrorKind, InterProcessFairLock,
-    InterProcessMutex, InterProcessReadWriteLock, LockState, LostReason, NodePath, WriteGuard,
+    InterProcessMutex, InterProcessReadWriteLock, LockState, LostReason, NodePath,
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
@@ -178,29 +177,13 @@ async fn a_dropped_conversion_gives_the_lock_back() {
     for applied in [true, false] {
         let client = calm(&server).await;
         for upgrade in [true, false] {
-            let id = session(&client);
-            let any = Match::any().session(id);
-            // The first request of the conversion.
-            let guard: WriteGuard;
-            let (gate, task) = if upgrade {
-                let reader = read(&client).await;
-                let matcher = any.path_contains("__WRIT__");
-                let gate = hold_back(&server, matcher, applied);
-                (gate, tokio::spawn(async move { drop(reader.try_upgrade().await) }))
-            } else {
-                let writer = write(&client).await;
-                let matcher = any.path_contains("__READ__");
-                let gate = hold_back(&server, matcher, applied);
-                (gate, tokio::spawn(async move { drop(writer.downgrade().await) }))
-            };
-            within("the conversion", gate.wait_hit()).await;
+            let (gate, task) = conversion(&server, &client, upgrade, applied).await;
             task.abort();
             assert!(task.await.unwrap_err().is_cancelled());
             gate.release();
             until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
             // Not in the way of any contender.
-            guard = write(&client).await;
-            guard.release().await.unwrap();
+            write(&client).await.release().await.unwrap();
         }
         clean(&server, &[&client]).await;
     }
@@ -344,32 +327,13 @@ async fn a_session_that_ends_during_a_conversion_takes_the_lock_along() {
     let server = start();
     for upgrade in [true, false] {
         let client = calm(&server).await;
-        let id = session(&client);
-        let reason = if upgrade {
-            let reader = read(&client).await;
-            let gate = server.hold_request(Match::any().session(id).path_contains("__WRIT__"));
-            let upgrade = tokio::spawn(reader.try_upgrade());
-            within("the upgrade", gate.wait_hit()).await;
-            assert!(server.expire_session(id));
-            drop(gate);
-            let error = within("the answer", upgrade).await.unwrap().unwrap_err();
-            assert!(matches!(error.into_guard().state(), LockState::Lost(_)));
-            None
-        } else {
-            let writer = write(&client).await;
-            let gate = server.hold_request(Match::any().session(id).path_contains("__READ__"));
-            let downgrade = tokio::spawn(writer.downgrade());
-            within("the downgrade", gate.wait_hit()).await;
-            assert!(server.expire_session(id));
-            drop(gate);
-            let error = within("the answer", downgrade).await.unwrap().unwrap_err();
-            let ConversionError::Lost { source: lost, .. } = &error else { panic!("{error}") };
-            let reason = lost.reason();
-            let error = error.into_guard().release().await.unwrap_err();
-            assert!(!error.is_retryable(), "{error}");
-            Some(reason)
-        };
-        assert!(reason.is_none_or(|reason| reason == LostReason::SessionExpired), "{reason:?}");
+        let (gate, task) = conversion(&server, &client, upgrade, false).await;
+        assert!(server.expire_session(session(&client)));
+        drop(gate);
+        let guard = within("the answer", task).await.unwrap().unwrap_err();
+        assert_eq!(guard.state(), LockState::Lost(LostReason::SessionExpired));
+        let error = guard.release().await.unwrap_err();
+        assert!(!error.is_retryable(), "{error}");
         clean(&server, &[&client]).await;
     }
 }

@@ -42,9 +42,12 @@ async fn a_look_costs_a_list_and_a_read_of_each_node() {
     let guard = hold(&client).await;
     let waiter = enqueue(&server, &other).await;
     let lock = mutex(&client);
-    for (what, lists, reads) in [("locked", 1, 0), ("len", 1, 0), ("holders", 1, 1), ("queue", 1, 2)] {
+    for (what, lists, reads) in
+        [("participants", 1, 0), ("locked", 1, 0), ("len", 1, 0), ("holders", 1, 1), ("queue", 1, 2)]
+    {
         server.reset_counters();
         let count = match what {
+            "participants" => lock.participants().await.unwrap().len(),
             "locked" => usize::from(lock.is_locked().await.unwrap()) + 1,
             "len" => lock.queue_len().await.unwrap(),
             "holders" => lock.holders().await.unwrap().len() + 1,

@@ -159,13 +159,22 @@ impl Cast {
     }
 
     /// The contender gives the lock back.
-    pub(crate) async fn gives_it_back(&mut self, number: usize) {
+    async fn gives_it_back(&mut self, number: usize) {
         let guard = self.contender(number).guard.take().expect("one that holds");
         within(&format!("the release of {number}"), guard.release()).await.unwrap();
     }
 
+    /// A contender gives the lock back, and these get it, and no other.
+    pub(crate) async fn passes_on(&mut self, from: usize, to: &[usize]) {
+        self.gives_it_back(from).await;
+        for number in to {
+            self.gets_it(*number).await;
+        }
+        self.all_others_wait();
+    }
+
     /// No contender has been granted but those whose grants were waited for.
-    pub(crate) fn all_others_wait(&self) {
+    fn all_others_wait(&self) {
         for (number, contender) in &self.contenders {
             if let Some(attempt) = &contender.attempt {
                 assert!(!attempt.is_finished(), "{number} does not wait any more");
@@ -174,7 +183,7 @@ impl Cast {
     }
 
     /// The queue consists of these, in this order, and each of the pairs is a watcher and the one it watches;
-    /// there is nothing else to be seen.
+    /// there is nothing else to be seen. All whose grants were not waited for wait.
     pub(crate) async fn shows(&self, queue: &[usize], watches: &[(usize, usize)]) {
         let session = |number: &usize| self.contenders[number].session;
         let seen = |number: &usize| Seen {
@@ -184,6 +193,7 @@ impl Cast {
         };
         let wanted = View { queue: queue.iter().map(seen).collect(), ..View::default() };
         self.outside.shows(&format!("a queue of {queue:?} with {watches:?}"), wanted).await;
+        self.all_others_wait();
     }
 
     /// Ends a contender that waits.

@@ -29,7 +29,6 @@ async fn queue(outside: Outside, mortal: Option<usize>) -> Cast {
     cast.all_join().await;
     cast.gets_it(1).await;
     cast.shows(&[1, 2, 3, 4, 5, 6], &[(4, 3)]).await;
-    cast.all_others_wait();
     cast
 }
 
@@ -37,10 +36,8 @@ async fn only_others(outside: Outside) {
     let mut cast = queue(outside, None).await;
     let (fourth, sixth) = ([(4, 3)], [(6, 5)]);
     for (served, left) in [(1, &fourth[..]), (2, &fourth), (3, &sixth), (4, &sixth), (5, &[])] {
-        cast.gives_it_back(served).await;
-        cast.gets_it(served + 1).await;
+        cast.passes_on(served, &[served + 1]).await;
         cast.shows(&[1, 2, 3, 4, 5, 6][served..], left).await;
-        cast.all_others_wait();
     }
     cast.ends_clean().await;
 }
@@ -50,13 +47,13 @@ async fn one_client(outside: Outside) {
     let queue = [1, 2, 3, 4, 5, 6];
     for joined in 1..=6 {
         cast.joins(joined).await;
+        if joined == 1 {
+            cast.gets_it(1).await;
+        }
         cast.shows(&queue[..joined], &[]).await;
     }
-    cast.gets_it(1).await;
     for served in 1..6 {
-        cast.all_others_wait();
-        cast.gives_it_back(served).await;
-        cast.gets_it(served + 1).await;
+        cast.passes_on(served, &[served + 1]).await;
         cast.shows(&queue[served..], &[]).await;
     }
     cast.ends_clean().await;
@@ -70,11 +67,8 @@ async fn death(outside: Outside, end: End) {
         cast.ends(5, end).await;
     }
     cast.shows(&[1, 2, 3, 6], &[]).await;
-    cast.all_others_wait();
     for (served, next) in [(1, 2), (2, 3), (3, 6)] {
-        cast.gives_it_back(served).await;
-        cast.gets_it(next).await;
-        cast.all_others_wait();
+        cast.passes_on(served, &[next]).await;
     }
     cast.shows(&[6], &[]).await;
     cast.ends_clean().await;
@@ -84,19 +78,13 @@ async fn one_dies_after_the_other(outside: Outside) {
     let mut cast = queue(outside, None).await;
     cast.ends(3, End::Dropped).await;
     cast.shows(&[1, 2, 4, 5, 6], &[(4, 2)]).await;
-    cast.all_others_wait();
     cast.ends(5, End::Dropped).await;
     cast.shows(&[1, 2, 4, 6], &[(4, 2)]).await;
-    cast.all_others_wait();
     cast.ends(2, End::Dropped).await;
     cast.shows(&[1, 4, 6], &[(4, 1)]).await;
-    cast.all_others_wait();
-    cast.gives_it_back(1).await;
-    cast.gets_it(4).await;
+    cast.passes_on(1, &[4]).await;
     cast.shows(&[4, 6], &[(6, 4)]).await;
-    cast.all_others_wait();
-    cast.gives_it_back(4).await;
-    cast.gets_it(6).await;
+    cast.passes_on(4, &[6]).await;
     cast.ends_clean().await;
 }
 
@@ -108,12 +96,8 @@ async fn memory_to_watch(outside: Outside) {
     cast.shows(&[1, 2, 3, 4], &[(2, 1)]).await;
     cast.ends(3, End::Dropped).await;
     cast.shows(&[1, 2, 4], &[(2, 1)]).await;
-    cast.all_others_wait();
-    cast.gives_it_back(1).await;
-    cast.gets_it(2).await;
+    cast.passes_on(1, &[2]).await;
     cast.shows(&[2, 4], &[(4, 2)]).await;
-    cast.all_others_wait();
-    cast.gives_it_back(2).await;
-    cast.gets_it(4).await;
+    cast.passes_on(2, &[4]).await;
     cast.ends_clean().await;
 }

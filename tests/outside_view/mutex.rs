@@ -23,13 +23,13 @@ async fn successors(outside: Outside) {
     let watches: Vec<_> = (2..=count).map(|number| (number, number - 1)).collect();
     for joined in 1..=count {
         cast.joins(joined).await;
+        if joined == 1 {
+            cast.gets_it(1).await;
+        }
         cast.shows(&queue[..joined], &watches[..joined - 1]).await;
     }
-    cast.gets_it(1).await;
     for served in 1..count {
-        cast.all_others_wait();
-        cast.gives_it_back(served).await;
-        cast.gets_it(served + 1).await;
+        cast.passes_on(served, &[served + 1]).await;
         cast.shows(&queue[served..], &watches[served..]).await;
     }
     cast.ends_clean().await;
@@ -44,17 +44,12 @@ async fn death(outside: Outside, end: End) {
     cast.shows(&[1, 2, 3, 4, 5], &[(2, 1), (3, 2), (4, 3), (5, 4)]).await;
     cast.ends(3, end).await;
     cast.shows(&[1, 2, 4, 5], &[(2, 1), (4, 2), (5, 4)]).await;
-    cast.all_others_wait();
     if end == End::Expired {
         cast.returns(3).await;
         cast.shows(&[1, 2, 4, 5, 3], &[(2, 1), (4, 2), (5, 4), (3, 5)]).await;
-        cast.all_others_wait();
     }
     // The one that took over waits for its new predecessor indeed.
-    cast.gives_it_back(1).await;
-    cast.gets_it(2).await;
-    cast.all_others_wait();
-    cast.gives_it_back(2).await;
-    cast.gets_it(4).await;
+    cast.passes_on(1, &[2]).await;
+    cast.passes_on(2, &[4]).await;
     cast.ends_clean().await;
 }

@@ -42,30 +42,21 @@ async fn order(outside: Outside) {
         cast.joins(joined).await;
         cast.shows(&[1, 2, 3, 4, 5, 6][..joined], &watches[..joined - 2]).await;
     }
-    cast.all_others_wait();
 
     // The writer looks for another reader to wait for; no other contender has anything to do with it.
-    cast.gives_it_back(2).await;
+    cast.passes_on(2, &[]).await;
     cast.shows(&[1, 3, 4, 5, 6], &[(3, 1), (4, 3), (5, 3), (6, 5)]).await;
-    cast.all_others_wait();
 
-    cast.gives_it_back(1).await;
-    cast.gets_it(3).await;
+    cast.passes_on(1, &[3]).await;
     cast.shows(&[3, 4, 5, 6], &[(4, 3), (5, 3), (6, 5)]).await;
-    cast.all_others_wait();
 
-    cast.gives_it_back(3).await;
-    cast.gets_it(4).await;
-    cast.gets_it(5).await;
+    cast.passes_on(3, &[4, 5]).await;
     cast.shows(&[4, 5, 6], &[(6, 5)]).await;
-    cast.all_others_wait();
 
-    cast.gives_it_back(4).await;
+    cast.passes_on(4, &[]).await;
     cast.shows(&[5, 6], &[(6, 5)]).await;
-    cast.all_others_wait();
 
-    cast.gives_it_back(5).await;
-    cast.gets_it(6).await;
+    cast.passes_on(5, &[6]).await;
     cast.shows(&[6], &[]).await;
     cast.ends_clean().await;
 }
@@ -86,42 +77,21 @@ async fn death(outside: Outside, end: End, who: usize) {
         _ => [(2, 1), (3, 2), (5, 3)],
     };
     cast.shows(&queue, &watches).await;
-    cast.all_others_wait();
     if end == End::Expired {
         // Last in the queue, behind the last writer, it watches that whatever it is itself.
         cast.returns(who).await;
         let queue: Vec<_> = queue.into_iter().chain([who]).collect();
         let watches: Vec<_> = watches.into_iter().chain([(who, 5)]).collect();
         cast.shows(&queue, &watches).await;
-        cast.all_others_wait();
     }
     // Those that took over wait for their new predecessors indeed.
-    cast.gives_it_back(1).await;
-    match who {
-        2 => {
-            cast.gets_it(3).await;
-            cast.all_others_wait();
-            cast.gives_it_back(3).await;
-            cast.gets_it(4).await;
-        }
-        3 => {
-            cast.gets_it(2).await;
-            cast.gets_it(4).await;
-            cast.all_others_wait();
-            cast.gives_it_back(4).await;
-            cast.all_others_wait();
-            cast.gives_it_back(2).await;
-            cast.gets_it(5).await;
-        }
-        _ => {
-            cast.gets_it(2).await;
-            cast.all_others_wait();
-            cast.gives_it_back(2).await;
-            cast.gets_it(3).await;
-            cast.all_others_wait();
-            cast.gives_it_back(3).await;
-            cast.gets_it(5).await;
-        }
+    let grants: &[(usize, &[usize])] = match who {
+        2 => &[(1, &[3]), (3, &[4])],
+        3 => &[(1, &[2, 4]), (4, &[]), (2, &[5])],
+        _ => &[(1, &[2]), (2, &[3]), (3, &[5])],
+    };
+    for (from, to) in grants {
+        cast.passes_on(*from, to).await;
     }
     cast.ends_clean().await;
 }
@@ -134,11 +104,7 @@ async fn readers_move_on(outside: Outside) {
     cast.shows(&[1, 2, 3, 4, 5], &[(2, 1), (3, 2), (4, 2), (5, 2)]).await;
     cast.ends(2, End::Dropped).await;
     cast.shows(&[1, 3, 4, 5], &[(3, 1), (4, 1), (5, 1)]).await;
-    cast.all_others_wait();
-    cast.gives_it_back(1).await;
-    for reader in 3..=5 {
-        cast.gets_it(reader).await;
-    }
+    cast.passes_on(1, &[3, 4, 5]).await;
     cast.shows(&[3, 4, 5], &[]).await;
     cast.ends_clean().await;
 }

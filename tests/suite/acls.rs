@@ -5,8 +5,8 @@ use std::time::Duration;
 use test_support::{SOON, within};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Acl, AcquireError, BuildError, ConnectError, Error, ErrorKind, InterProcessMutex, NodePath, Permissions,
-    ReleaseError, TryLockError,
+    Acl, AcquireError, BuildError, ConnectError, Error, ErrorKind, InterProcessMutex,
+    InterProcessReadWriteLock, NodePath, Permissions, ReleaseError, TryLockError,
 };
 
 use crate::harness::{Behaviour, Env, behaviours};
@@ -19,8 +19,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_node_that_we_may_not_delete_is_reported,
         a_node_that_we_may_delete_later_is_deleted,
         a_digest_entry_is_for_one_user,
-        creator_all_keeps_strangers_out.curator("testLockACLs").on_an_ensemble_too(),
-        an_acl_of_the_recipe_goes_to_parents_and_nodes.curator("testACLsCreatingParents"),
+        creator_all_keeps_strangers_out.on_an_ensemble_too(),
+        an_acl_goes_to_parents_and_nodes.curator("TestLockACLs"),
         an_acl_that_zookeeper_refuses_is_rejected,
         an_acl_for_credentials_that_there_are_not_is_refused_before_any_request,
         a_predecessor_that_we_may_not_read_is_no_lock,
@@ -196,26 +196,55 @@ async fn a_digest_entry_is_for_one_user(env: &Env) {
     guard.release().await.unwrap();
 }
 
-async fn an_acl_of_the_recipe_goes_to_parents_and_nodes(env: &Env) {
+/// What a node's ACL says: whom, and what they may. To those who may not administer it the server shows no hash.
+async fn acl(env: &Env, node: &str) -> Vec<(String, String, zk::Permission)> {
+    let outsider = env.outsider().await;
+    outsider.sync(node).await.unwrap();
+    let (acls, _) = outsider.get_acl(node).await.unwrap();
+    let user = |acl: &zk::Acl| acl.id().split(':').next().unwrap().to_owned();
+    let mut all: Vec<_> =
+        acls.iter().map(|acl| (acl.scheme().to_owned(), user(acl), acl.permission())).collect();
+    all.sort_by_key(|(scheme, ..)| scheme.clone());
+    all
+}
+
+/// The ACL of a recipe, or that of its client, which has a namespace too: the nodes of every kind have it, the
+/// directory, and what had to be made above it, but no directory that was there. (Curator asks an object for the ACL of
+/// each path; here who wants another one for a parent makes that first.)
+async fn an_acl_goes_to_parents_and_nodes(env: &Env) {
     let path = env.path("a/lock");
     let client = env.client().await;
     let read = Acl::new("world", "anyone", Permissions::READ | Permissions::CREATE | Permissions::DELETE);
     let named = Acl::new("digest", "us:hash", Permissions::ALL);
     let mutex = InterProcessMutex::builder(&client, &path).acl([read, named]).build().unwrap();
     let guard = within("a free lock", mutex.lock()).await.unwrap();
+    let read = zk::Permission::READ | zk::Permission::CREATE | zk::Permission::DELETE;
+    let entry = |scheme: &str, id: &str, permission| (scheme.to_owned(), id.to_owned(), permission);
+    let wanted = [entry("digest", "us", zk::Permission::ALL), entry("world", "anyone", read)];
     for node in [env.path("a"), path, guard.node().into()] {
-        let outsider = env.outsider().await;
-        outsider.sync(&node).await.unwrap();
-        let (mut acls, _) = outsider.get_acl(&node).await.unwrap();
-        acls.sort_by_key(|acl| acl.scheme().to_owned());
-        // To those who may not administer it the server shows no hash.
-        let user = |acl: &zk::Acl| acl.id().split(':').next().unwrap().to_owned();
-        let all: Vec<_> = acls.iter().map(|acl| (acl.scheme(), user(acl), acl.permission())).collect();
-        let read = zk::Permission::READ | zk::Permission::CREATE | zk::Permission::DELETE;
-        let wanted = [("digest", "us".to_owned(), zk::Permission::ALL), ("world", "anyone".to_owned(), read)];
-        assert_eq!(all, wanted, "{node}");
+        assert_eq!(acl(env, &node).await, wanted, "{node}");
     }
     guard.release().await.unwrap();
+
+    let less = zk::Permission::CREATE | zk::Permission::READ;
+    let acls = [zk::Acl::new(less, zk::AuthId::new("ip", "127.0.0.1"))];
+    let (there, namespace) = (env.path("there"), env.path("there/ns"));
+    env.create_with(&there, &zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls))).await;
+    let ours = [Acl::new("ip", "127.0.0.1", Permissions::ALL)];
+    let client = env.connect(env.builder().namespace(&namespace).acl(ours)).await;
+    let lock = InterProcessReadWriteLock::new(&client, "/bar").unwrap();
+    let writer = within("a free lock", lock.write_lock().lock()).await.unwrap();
+    assert_eq!(acl(env, &there).await, [entry("ip", "127.0.0.1", less)]);
+    let local = [entry("ip", "127.0.0.1", zk::Permission::ALL)];
+    for node in ["", "/bar", &writer.node()] {
+        assert_eq!(acl(env, &format!("{namespace}{node}")).await, local, "{node}");
+    }
+    let downgraded = within("the downgrade", writer.downgrade()).await.unwrap();
+    assert_eq!(acl(env, &format!("{namespace}{}", downgraded.node())).await, local);
+    downgraded.release().await.unwrap();
+    let reader = within("a free lock", lock.read_lock().lock()).await.unwrap();
+    assert_eq!(acl(env, &format!("{namespace}{}", reader.node())).await, local);
+    reader.release().await.unwrap();
 }
 
 async fn an_acl_that_zookeeper_refuses_is_rejected(env: &Env) {

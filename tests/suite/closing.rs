@@ -25,8 +25,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest,
         it_goes_on_when_it_is_not_waited_for,
         dropping_the_last_handle_ends_the_session.on_an_ensemble_too(),
-        a_mutex_alone_keeps_the_session,
-        a_waiter_alone_keeps_the_session,
     ]
 }
 
@@ -254,36 +252,23 @@ async fn it_goes_on_when_it_is_not_waited_for(env: &Env) {
     client.close().await.unwrap();
 }
 
+/// A mutex, a guard or a waiter alone keeps the session, and a future of `lost` does not.
 // Shows: session-lifetime
 async fn dropping_the_last_handle_ends_the_session(env: &Env) {
     let client = env.client().await;
     let session = client.session_id().unwrap();
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
-    let guard = mutex.lock().await.unwrap();
+    drop(client);
+    let guard = within("a free lock", mutex.lock()).await.unwrap();
     let lost = guard.lost();
-    drop((client, mutex));
+    drop(mutex);
     assert!(env.knows_session(session).await);
     drop(guard);
     env.wait_session_gone(session).await;
     assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
     drop(lost);
-}
 
-async fn a_mutex_alone_keeps_the_session(env: &Env) {
-    let client = env.client().await;
-    let session = client.session_id().unwrap();
-    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
-    drop(client);
-    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
-    assert!(env.knows_session(session).await);
-    drop(mutex);
-    env.wait_session_gone(session).await;
-}
-
-// Shows: session-lifetime
-async fn a_waiter_alone_keeps_the_session(env: &Env) {
-    let theirs = env.mutex().await;
-    let guard = theirs.lock().await.unwrap();
+    let guard = env.mutex().await.lock().await.unwrap();
     let client = env.client().await;
     let session = client.session_id().unwrap();
     let waiter = tokio::spawn(InterProcessMutex::new(&client, env.lock_path()).unwrap().lock());

@@ -168,24 +168,25 @@ async fn the_node_is_curators(env: &Env) {
     assert_eq!(within("the sum", counter.add(1)).await.unwrap(), 1, "a missing counter is 0");
 }
 
-async fn one_comparison_of_many_succeeds(env: &Env) {
+/// Of six clients that try the same with other values one succeeds, and its value is there.
+async fn one_of_many_succeeds<F>(env: &Env, attempt: fn(DistributedAtomicLong, i64) -> F)
+where
+    F: Future<Output = Result<bool, AtomicLongError>> + Send + 'static,
+{
     let mut tasks = JoinSet::new();
-    for new in 1..=6 {
-        let counter = counter(env, &env.client().await);
-        tasks.spawn(async move { counter.compare_and_set(0, new).await.unwrap().then_some(new) });
+    for value in 1..=6 {
+        let attempt = attempt(counter(env, &env.client().await), value);
+        tasks.spawn(async move { attempt.await.unwrap().then_some(value) });
     }
     let winners: Vec<i64> = within("all", tasks.join_all()).await.into_iter().flatten().collect();
     let value = within("the value", counter(env, &env.client().await).get()).await.unwrap();
     assert_eq!(winners, [value]);
 }
 
+async fn one_comparison_of_many_succeeds(env: &Env) {
+    one_of_many_succeeds(env, |counter, new| async move { counter.compare_and_set(0, new).await }).await;
+}
+
 async fn one_initialization_of_many_succeeds(env: &Env) {
-    let mut tasks = JoinSet::new();
-    for value in 1..=6 {
-        let counter = counter(env, &env.client().await);
-        tasks.spawn(async move { counter.initialize(value).await.unwrap().then_some(value) });
-    }
-    let winners: Vec<i64> = within("all", tasks.join_all()).await.into_iter().flatten().collect();
-    let value = within("the value", counter(env, &env.client().await).get()).await.unwrap();
-    assert_eq!(winners, [value]);
+    one_of_many_succeeds(env, |counter, value| async move { counter.initialize(value).await }).await;
 }

@@ -1,5 +1,6 @@
 //! Real deadlines, and asking without waiting.
 
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     AcquireError,
     Acquisition::{Acquired, Busy},
-    Contention, ErrorKind, InterProcessMutex, OrBusy, RetryPolicy, TryLockError,
+    Contention, ErrorKind, InterProcessMutex, LockGuard, OrBusy, RetryPolicy, TryLockError,
 };
 
 use crate::harness::{BRIEFLY, Behaviour, Env, LATE, behaviours, in_vain};
@@ -16,9 +17,7 @@ use crate::harness::{BRIEFLY, Behaviour, Env, LATE, behaviours, in_vain};
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         a_wait_ends_in_time_and_leaves_nothing.curator("testContention").on_an_ensemble_too(),
-        no_time_at_all_is_a_question,
-        try_lock_says_would_block_or_locks.on_an_ensemble_too(),
-        a_deadline_in_the_past_is_a_question,
+        a_question_is_answered_at_once.on_an_ensemble_too(),
         a_deadline_is_kept,
         endless_durations_do_no_harm,
         or_busy_turns_only_busy_into_an_answer,
@@ -67,45 +66,43 @@ async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
     assert!(env.children(&path).await.is_empty());
 }
 
-async fn no_time_at_all_is_a_question(env: &Env) {
+type Question = Pin<Box<dyn Future<Output = Result<LockGuard, TryLockError>> + Send>>;
+
+/// A try, no time, and a deadline in the past: they wait for nobody, and leave nothing where the lock is taken.
+async fn a_question_is_answered_at_once(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let path = env.lock_path();
-    let guard = ours.acquire(Duration::ZERO).await.unwrap();
-    assert_timed_out(&theirs.acquire(Duration::ZERO).await.unwrap_err(), &path);
-    assert_eq!(env.children(&path).await.len(), 1, "the question has left a node");
-    guard.release().await.unwrap();
-    theirs.acquire(Duration::ZERO).await.unwrap().release().await.unwrap();
-    assert!(env.children(&path).await.is_empty());
-}
-
-async fn try_lock_says_would_block_or_locks(env: &Env) {
-    let (ours, theirs) = (env.mutex().await, env.mutex().await);
-    let path = env.lock_path();
-    let guard = ours.try_lock().await.unwrap();
-    assert!(guard.is_held());
-    // Also this client's own handle: locks are not re-entrant.
-    for mutex in [&theirs, &ours] {
-        match mutex.try_lock().await.unwrap_err() {
-            error @ TryLockError::WouldBlock { .. } => {
-                assert!(error.is_retryable());
-                assert!(error.to_string().contains(&path), "{error}");
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    assert_eq!(env.children(&path).await.len(), 1, "the question has left a node");
-    guard.release().await.unwrap();
-    theirs.try_lock().await.unwrap().release().await.unwrap();
-    assert!(env.children(&path).await.is_empty());
-}
-
-async fn a_deadline_in_the_past_is_a_question(env: &Env) {
-    let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let past = Instant::now();
-    let guard = ours.acquire_until(past).await.unwrap();
-    assert_timed_out(&theirs.acquire_until(past).await.unwrap_err(), &env.lock_path());
-    assert_eq!(env.children(&env.lock_path()).await.len(), 1);
-    guard.release().await.unwrap();
+    let questions: [fn(&InterProcessMutex, Instant) -> Question; 3] = [
+        |mutex, _| Box::pin(mutex.try_lock()),
+        |mutex, _| {
+            let attempt = mutex.acquire(Duration::ZERO);
+            Box::pin(async { attempt.await.map_err(TryLockError::Acquire) })
+        },
+        |mutex, past| {
+            let attempt = mutex.acquire_until(past);
+            Box::pin(async { attempt.await.map_err(TryLockError::Acquire) })
+        },
+    ];
+    for ask in questions {
+        let guard = ask(&ours, past).await.unwrap();
+        assert!(guard.is_held());
+        // Also this client's own handle: locks are not re-entrant.
+        for mutex in [&theirs, &ours] {
+            match ask(mutex, past).await.unwrap_err() {
+                error @ TryLockError::WouldBlock { .. } => {
+                    assert!(error.is_retryable());
+                    assert!(error.to_string().contains(&path), "{error}");
+                }
+                TryLockError::Acquire(error) => assert_timed_out(&error, &path),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(env.children(&path).await.len(), 1, "the question has left a node");
+        guard.release().await.unwrap();
+        ask(&theirs, past).await.unwrap().release().await.unwrap();
+        assert!(env.children(&path).await.is_empty());
+    }
 }
 
 async fn a_deadline_is_kept(env: &Env) {

@@ -77,31 +77,6 @@ async fn data_set_while_it_is_away_are_those_of_the_next() {
     assert_ne!(server.node(PATH).unwrap().ephemeral_owner, before);
 }
 
-/// Of a closed client nothing comes any more, and no call waits for it.
-// Shows: persistent-node
-#[tokio::test]
-async fn made_on_a_closed_client_it_is_closed_at_once() {
-    let (_server, [client]) = with_clients(Server::start().unwrap(), connect).await;
-    within("the end", client.close()).await.unwrap();
-    let node = PersistentNode::new(&client, PATH, "a").unwrap();
-    assert_eq!(node.state(), PersistentNodeState::Closed);
-    for refused in [
-        within("the write", node.set_data("b")).await,
-        within("the creation", node.wait_for_initial_create(SOON)).await,
-    ] {
-        assert!(matches!(&refused, Err(error) if error.kind() == Some(ErrorKind::Closed)), "{refused:?}");
-    }
-    within("the end", node.close()).await.unwrap();
-    let member = GroupMember::new(&client, "/group", "a", "").unwrap();
-    assert_eq!(member.state(), PersistentNodeState::Closed);
-    let refused = within("the write", member.set_data("b")).await;
-    assert!(matches!(&refused, Err(error) if error.kind() == Some(ErrorKind::Closed)), "{refused:?}");
-    let latch = LeaderLatch::new(&client, "/leader").unwrap();
-    assert_eq!(latch.state(), LeadershipState::Closed);
-    assert!(within("the refusal", latch.leadership()).await.is_err());
-    within("the end", latch.close()).await.unwrap();
-}
-
 /// A session that the client gave up may live on at the servers, with its node: whichever handle made it, it is in
 /// the way of none for longer than that session lives, and its end is confirmed to none before.
 // Shows: persistent-node
@@ -289,36 +264,30 @@ async fn a_name_that_is_taken_between_two_sessions_is_a_conflict() {
     is_of(&server, second, "a").await;
 }
 
-/// The create is applied and its answer lost: the node is found, and is ours.
+/// A create, a write or a deletion whose answer is lost, or which never arrived, is done once.
 // Shows: persistent-node
 #[tokio::test]
-async fn a_create_without_an_answer_is_found_out() {
+async fn what_is_not_answered_is_found_out() {
     for applied in [true, false] {
         let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
         server.create("/services/web", "").unwrap();
-        let create = Match::op(Op::Create).path(PATH);
-        let fault = lose(&server, create, applied, Loss::Close);
+        let request = |op| Match::op(op).path(PATH);
+        let create = lose(&server, request(Op::Create), applied, Loss::Close);
         let node = present(&server, &client, "a").await;
-        assert_eq!(fault.hits().len(), 1);
         assert_eq!(server.node(PATH).unwrap().version, 0, "nothing was written again");
+        let write = lose(&server, request(Op::SetData), applied, Loss::Close);
         within("the write", node.set_data("b")).await.unwrap();
-        within("the end", node.close()).await.unwrap();
-        assert!(!server.exists(PATH));
-    }
-}
-
-// Shows: persistent-node
-#[tokio::test]
-async fn a_write_without_an_answer_is_found_out() {
-    for applied in [true, false] {
-        let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
-        let node = present(&server, &client, "a").await;
-        let write = Match::op(Op::SetData).path(PATH);
-        let fault = lose(&server, write, applied, Loss::Close);
-        within("the write", node.set_data("b")).await.unwrap();
-        assert_eq!(fault.hits().len(), 1);
         let found = server.node(PATH).unwrap();
         assert_eq!((&*found.data, found.version), (&b"b"[..], 1), "once");
+        within("the end", node.close()).await.unwrap();
+        assert!(!server.exists(PATH));
+        let node = present(&server, &client, "a").await;
+        // The first one deletes nothing: it finds out what came of a create.
+        let delete = lose(&server, request(Op::Delete).nth(1), applied, Loss::Close);
+        within("the end", node.close()).await.unwrap();
+        assert!(!server.exists(PATH));
+        let hits = [create, write, delete].map(|fault| fault.hits().len());
+        assert_eq!(hits, [1; 3], "applied: {applied}");
     }
 }
 
@@ -370,21 +339,6 @@ async fn closed_while_it_is_created_it_leaves_nothing() {
     }
 }
 
-// Shows: persistent-node
-#[tokio::test]
-async fn a_deletion_without_an_answer_is_repeated() {
-    for applied in [true, false] {
-        let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
-        let node = present(&server, &client, "a").await;
-        // The first one deletes nothing: it finds out what came of a create.
-        let delete = Match::op(Op::Delete).path(PATH).nth(1);
-        let fault = lose(&server, delete, applied, Loss::Close);
-        within("the end", node.close()).await.unwrap();
-        assert_eq!(fault.hits().len(), 1);
-        assert!(!server.exists(PATH));
-    }
-}
-
 #[tokio::test]
 async fn dropped_it_goes_and_with_the_client_too() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
@@ -399,6 +353,8 @@ async fn dropped_it_goes_and_with_the_client_too() {
     assert!(!server.exists(PATH));
 }
 
+/// Of a closed client nothing comes any more, and no call waits for it.
+// Shows: persistent-node
 #[tokio::test]
 async fn a_closed_client_ends_it() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
@@ -406,12 +362,26 @@ async fn a_closed_client_ends_it() {
     within("the end", client.close()).await.unwrap();
     state(&node, PersistentNodeState::Closed).await;
     assert!(!server.exists(PATH));
-    let error = within("the answer", node.set_data("b")).await.unwrap_err();
-    assert!(error.kind() == Some(ErrorKind::Closed) && !error.is_retryable(), "{error}");
-    within("the end", node.close()).await.unwrap();
+    // One that is made then is closed at once.
     let late = PersistentNode::new(&client, PATH, "c").unwrap();
-    let error = within("the answer", late.wait_for_initial_create(SOON)).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
+    let member = GroupMember::new(&client, "/group", "a", "").unwrap();
+    assert_eq!((late.state(), member.state()), (PersistentNodeState::Closed, PersistentNodeState::Closed));
+    for refused in [
+        within("the write", node.set_data("b")).await,
+        within("the write", late.set_data("b")).await,
+        within("the creation", late.wait_for_initial_create(SOON)).await,
+        within("the write", member.set_data("b")).await,
+    ] {
+        let error = refused.unwrap_err();
+        assert!(error.kind() == Some(ErrorKind::Closed) && !error.is_retryable(), "{error}");
+    }
+    for node in [node, late] {
+        within("the end", node.close()).await.unwrap();
+    }
+    let latch = LeaderLatch::new(&client, "/leader").unwrap();
+    assert_eq!(latch.state(), LeadershipState::Closed);
+    assert!(within("the refusal", latch.leadership()).await.is_err());
+    within("the end", latch.close()).await.unwrap();
 }
 
 #[tokio::test]

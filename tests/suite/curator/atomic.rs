@@ -2,8 +2,7 @@
 
 use test_support::within;
 use tokio::task::JoinSet;
-use zookeeper_client as zk;
-use zookeeper_recipes::{AtomicLongError, Client, DistributedAtomicLong, ErrorKind};
+use zookeeper_recipes::{Client, DistributedAtomicLong, ErrorKind};
 use zookeeper_test_server::{Match, Op};
 
 use super::stage::{Kind, Stage, ported};
@@ -11,14 +10,12 @@ use crate::harness::{Behaviour, Need};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Mutex;
-        test_corrupted_value = "TestDistributedAtomicLong.testCorruptedValue",
         test_compare_and_set_with_fresh_instance =
             "TestDistributedAtomicLong.testCompareAndSetWithFreshInstance",
         test_compare_and_set = "TestDistributedAtomicLong.testCompareAndSet".needs(Need::HoldReplies),
         test_force_set = "TestDistributedAtomicLong.testForceSet",
         test_simulation = "TestDistributedAtomicLong.testSimulation".on_an_ensemble_too(),
         test_basic = "TestDistributedAtomicLong.testBasic",
-        test_cached_basic = "TestCachedAtomicCounter.testBasic",
         test_cached_with_error = "TestCachedAtomicCounter.testWithError".needs(Need::HoldReplies),
     ]
 }
@@ -26,19 +23,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
 fn counter(stage: &Stage<'_>, client: &Client) -> DistributedAtomicLong {
     // Curator's is two directories deep as well.
     DistributedAtomicLong::new(client, stage.env.path("bar/counter")).unwrap()
-}
-
-// Shows: counter-layout
-async fn test_corrupted_value(stage: &Stage<'_>) {
-    let path = stage.env.create(&stage.env.path("bar/counter"), zk::CreateMode::Persistent).await;
-    stage.env.outsider().await.set_data(&path, b"foo", None).await.unwrap();
-    let counter = counter(stage, &stage.client().await);
-    let error = within("the refusal", counter.get()).await.unwrap_err();
-    assert!(matches!(error, AtomicLongError::NotACounter { bytes: 3, .. }), "{error}");
-    assert!(error.to_string().contains(&path), "{error}");
-    // Curator's writes over other data where it is long enough.
-    let error = within("the refusal", counter.increment()).await.unwrap_err();
-    assert!(matches!(error, AtomicLongError::NotACounter { .. }), "{error}");
 }
 
 /// A counter that does not exist is 0 to a comparison too, where Curator's fails: its loops of `get` and
@@ -137,15 +121,6 @@ async fn test_basic(stage: &Stage<'_>) {
     assert_eq!(within("the value", counter.get()).await.unwrap(), 5);
     // Each at the first try.
     assert_eq!(stage.env.stat(counter.path()).await.unwrap().version, 4);
-}
-
-async fn test_cached_basic(stage: &Stage<'_>) {
-    let counter = counter(stage, &stage.client().await);
-    let cached = counter.cached(100).unwrap();
-    for expected in 1..=200 {
-        assert_eq!(within("a number", cached.next_id()).await.unwrap(), expected);
-    }
-    assert_eq!(within("the value", counter.get()).await.unwrap(), 200);
 }
 
 /// What is left of the block is handed out while the servers are in trouble; after that they are asked.
