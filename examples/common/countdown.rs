@@ -7,8 +7,8 @@ use tokio::task::JoinSet;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// Counts down to the end of a session whose process cannot close it. The message is gone when the session has had its
-/// time, or this is dropped.
+/// Counts down to the end of a session whose process cannot close it. The message is gone when the session
+/// has had its time, or this is dropped.
 #[derive(Debug)]
 pub(crate) struct Countdown {
     bar: ProgressBar,

@@ -29,8 +29,8 @@ pub(crate) struct Verdict {
     pub(crate) troubles: Vec<String>,
 }
 
-/// Returns a table of figures below a heading, without the rows of zero; with `json`, followed by all of them as one
-/// JSON object.
+/// Returns a table of figures below a heading, without the rows of zero; with `json`, followed by all of them
+/// as one JSON object.
 pub(crate) fn table(
     heading: &str,
     rows: &[(&str, &dyn fmt::Display)],

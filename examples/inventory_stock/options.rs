@@ -73,7 +73,7 @@ const FAIR_AT_ONCE: usize = 500;
 enum Scenario {
     /// The sale of an article about Curator's mutex: many users, few items, a short wait
     ArticleSale,
-    /// The rush of an article about a lock in Redis: 100,000 users at once, a long wait, and a second of work for each order
+    /// The rush of an article about a lock in Redis: 100,000 users, a long wait, a second of work per order
     ArticleRush,
 }
 
