@@ -833,6 +833,8 @@ async fn a_watch_of_the_leader_outlives_sessions_until_its_client_is_closed() {
     queued(&server, 1).await;
     let mut waiting = task::spawn(leaders.changed());
     assert_pending!(waiting.poll());
+    until(&server, "the watch", |view| !view.watches_on(PATH).is_empty()).await;
+    Barrier::new(&clients[1]).await.pass().await;
     server.expire_session(session(&clients[1]));
     drop(first);
     let leader = within("another leader", waiting).await.unwrap();
