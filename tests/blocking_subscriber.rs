@@ -1,6 +1,6 @@
 //! A tracing subscriber that blocks, as one does that writes to a pipe that is full, costs no lock; and a session's
 //! thread that is blocked, as by a waker of the caller's, takes nothing along that a holder is promised.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use test_support::in_process::{connect_as, mutex, session, until};
 use test_support::listen_to_log;
-use test_support::{SOON, within};
+use test_support::{SOON, broken_waker, within};
 use tokio::sync::Notify;
 use tracing::Metadata;
 use zookeeper_recipes::{
@@ -108,15 +108,6 @@ async fn block(mutex: &InterProcessMutex) -> Pin<Box<impl Future<Output = Acquir
 }
 
 type Acquired = Result<LockGuard, AcquireError>;
-
-/// A waker of an executor that does not work.
-struct Broken;
-
-impl Wake for Broken {
-    fn wake(self: Arc<Self>) {
-        panic!("as the test asked for");
-    }
-}
 
 /// One test: there is one subscriber for the process.
 // Shows: telling-a-loss, no-lock-across-await, told-apart
@@ -266,7 +257,7 @@ async fn a_loss_is_told_while_the_sessions_thread_is_blocked() {
     let broken = InterProcessMutex::new(&earlier, "/locks/broken").unwrap();
     let broken = within("the third lock", broken.lock()).await.unwrap();
     let mut broken_lost = Box::pin(broken.lost());
-    let waker = Waker::from(Arc::new(Broken));
+    let waker = broken_waker();
     assert!(broken_lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
 
     state().closed = true;

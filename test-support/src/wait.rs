@@ -58,6 +58,18 @@ pub fn pending<F: Future>(future: F) -> Spawn<F> {
     future
 }
 
+/// A waker of an executor that does not work: it panics.
+#[must_use]
+pub fn broken_waker() -> Waker {
+    struct Broken;
+    impl Wake for Broken {
+        fn wake(self: Arc<Self>) {
+            panic!("as the test asked for");
+        }
+    }
+    Waker::from(Arc::new(Broken))
+}
+
 /// A future that is polled when the test says so and never otherwise, and whose wake-ups can be waited for.
 /// Where a test waits for none, `tokio_test::task` does.
 #[derive(Debug)]

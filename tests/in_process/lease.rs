@@ -4,15 +4,14 @@
 //! a lease is a nanosecond. The others run in virtual time: `simulation/tests/scenarios/lease.rs`.
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use test_support::in_process::{
     DIRECTORY, assert_clean, calm, logged, mutex, queue, session, start, until, with_clients,
 };
-use test_support::{ByHand, SOON, block_on, within};
+use test_support::{ByHand, SOON, block_on, broken_waker, within};
 use zookeeper_recipes::{AcquireError, Client, LockState, Lost, LostReason, ReleaseError};
 use zookeeper_test_server::{LogKind, Op, Server};
 
@@ -90,20 +89,11 @@ async fn a_question_reads_the_clock() {
     }
 }
 
-/// A waker of an executor that does not work.
-struct Broken;
-
-impl Wake for Broken {
-    fn wake(self: Arc<Self>) {
-        panic!("as the test asked for");
-    }
-}
-
 #[tokio::test]
 async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
     let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
-    let waker = Waker::from(Arc::new(Broken));
+    let waker = broken_waker();
     let (mut broken, mut told) = (Vec::new(), Vec::new());
     for _ in 0..20 {
         told.push(ByHand::new(guard.lost()).start());

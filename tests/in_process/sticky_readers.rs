@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use test_support::in_process::{
     DIRECTORY, assert_clean, calm, clean, connect, connect_for, granted, queue, read_write, session, start,
-    tried, until, with_clients,
+    tried, until, watches, with_clients,
 };
 use test_support::{SOON, pending, within};
 use tokio_test::{assert_pending, assert_ready, task};
@@ -410,36 +410,28 @@ async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
     clean(&server, &[&client]).await;
 }
 
-/// The look that asks for writers finds that the node is gone.
+/// The look that asks for writers finds that the node is gone, and so does the watch for a revocation.
 // Shows: kept-read-node
 #[tokio::test]
-async fn the_look_for_writers_tells_of_the_end() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
-    let one = first(&server, &lock).await;
-    let two = at_once(&lock);
-    server.delete(&one.node()).unwrap();
-    all_lost(&[&one, &two]).await;
-    drop((one, two, lock));
-    clean(&server, &[&client]).await;
-}
-
-/// The watch for a revocation finds it too.
-// Shows: kept-read-node
-#[tokio::test]
-async fn the_watch_for_a_revocation_tells_of_the_end() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
-    let one = first(&server, &lock).await;
-    let two = at_once(&lock);
-    let revoked = tokio::spawn(one.revoked());
-    let node = one.node().to_string();
-    until(&server, "the watch", move |view| view.watches_on(&node).len() == 1).await;
-    deleted_unseen(&server, &client, &one).await;
-    all_lost(&[&one, &two]).await;
-    revoked.abort();
-    drop((one, two, lock));
-    clean(&server, &[&client]).await;
+async fn a_look_and_a_watch_tell_of_the_end() {
+    for watched in [false, true] {
+        let (server, [client]) = with_clients(start(), calm).await;
+        let lock = sticky(&client);
+        let one = first(&server, &lock).await;
+        let two = at_once(&lock);
+        if watched {
+            let revoked = tokio::spawn(one.revoked());
+            watches(&server, &client, &one.node()).await;
+            deleted_unseen(&server, &client, &one).await;
+            all_lost(&[&one, &two]).await;
+            revoked.abort();
+        } else {
+            server.delete(&one.node()).unwrap();
+            all_lost(&[&one, &two]).await;
+        }
+        drop((one, two, lock));
+        clean(&server, &[&client]).await;
+    }
 }
 
 // Shows: kept-read-node

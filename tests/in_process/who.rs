@@ -2,6 +2,7 @@
 //! permissions are missing. What it does otherwise is in the suite.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use test_support::in_process::{
@@ -326,6 +327,19 @@ fn says_who(error: &AcquireError) -> bool {
     matches!(error, AcquireError::TimedOut { contention: Contention { held_by: Some(_), .. }, .. })
 }
 
+/// The error of a call that says who holds the lock.
+async fn says_in_time<G: Debug, F: Future<Output = Result<G, AcquireError>>>(
+    call: impl Fn() -> F,
+) -> AcquireError {
+    for _ in 0..5 {
+        let error = within("the end", call()).await.unwrap_err();
+        if says_who(&error) {
+            return error;
+        }
+    }
+    panic!("no answer in time");
+}
+
 /// The read that sets the watch has said it.
 // Shows: held-by
 #[tokio::test]
@@ -335,15 +349,11 @@ async fn a_timeout_of_the_next_in_line_says_who_holds_the_lock_for_nothing() {
     let client = connect(&server).await;
     let guard = hold(&stock).await;
     let lock = mutex(&client);
-    let mut rounds = 0..5;
-    let error = loop {
-        rounds.next().expect("an answer in time");
+    let error = says_in_time(|| {
         server.reset_counters();
-        let error = within("the end", lock.acquire(PATIENCE)).await.unwrap_err();
-        if says_who(&error) {
-            break error;
-        }
-    };
+        lock.acquire(PATIENCE)
+    })
+    .await;
     let holder = held_by(&error);
     assert_eq!((holder.node(), holder.identity().name()), (&guard.node(), Some("stock")));
     assert!(holder.age() >= PATIENCE && !holder.is_mine(), "{holder}");
@@ -462,14 +472,7 @@ async fn a_reader_behind_a_writer_that_waits_is_told_of_the_readers_inside() {
     let writer = tokio::spawn(read_write::lock(&two).write_lock().lock());
     until(&server, "the writer", |view| view.children(DIRECTORY).len() == 2).await;
     let late = read_write::lock(&connect(&server).await).read_lock();
-    let mut rounds = 0..5;
-    let error = loop {
-        rounds.next().expect("an answer in time");
-        let error = within("the end", late.acquire(PATIENCE)).await.unwrap_err();
-        if says_who(&error) {
-            break error;
-        }
-    };
+    let error = says_in_time(|| late.acquire(PATIENCE)).await;
     let AcquireError::TimedOut { contention: Contention { first: Some(first), .. }, .. } = &error else {
         panic!("{error}")
     };

@@ -11,7 +11,7 @@ const AT_MOST: [(&str, usize); 5] = [
     ("lines of its engine, protocol and session", 14_661),
     ("doc lines of the library", 11_082),
     ("public names", 75),
-    ("lines of tests", 33_760),
+    ("lines of tests", 33_745),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

@@ -11,7 +11,7 @@ use zookeeper_recipes::{ConnectionState, ErrorKind, InterProcessMutex, LockState
 use zookeeper_test_server::{Match, Op};
 
 use test_support::in_process::{DIRECTORY, connect, fair, hold, mutex, session, start, until, with_clients};
-use test_support::{ByHand, SOON, within};
+use test_support::{ByHand, SOON, broken_waker, within};
 
 // Shows: cleanup
 #[tokio::test]
@@ -59,16 +59,7 @@ async fn drops_need_no_runtime_and_no_session() {
     elsewhere(Box::new(move || drop((guard, handle, client))));
 }
 
-/// A waker of an executor that does not work.
-struct Broken;
-
-impl Wake for Broken {
-    fn wake(self: Arc<Self>) {
-        panic!("as the test asked for");
-    }
-}
-
-/// The same, which tells when.
+/// A waker that panics, and tells when.
 #[derive(Default)]
 struct TellingBroken(Notify);
 
@@ -110,7 +101,7 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_fr
         let mutex = InterProcessMutex::new(&client, path).unwrap();
         guards.push(within("the lock", mutex.lock()).await.unwrap());
     }
-    let waker = Waker::from(Arc::new(Broken));
+    let waker = broken_waker();
     let mut context = Context::from_waker(&waker);
     let (mut broken, mut told) = (Vec::new(), Vec::new());
     // Many, since the order in which they are woken is not ours: before, between and behind them those of
