@@ -11,7 +11,7 @@ const AT_MOST: [(&str, usize); 5] = [
     ("lines of its engine, protocol and session", 15_000),
     ("doc lines of the library", 11_125),
     ("public names", 75),
-    ("lines of tests", 34_000),
+    ("lines of tests", 33_969),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.
