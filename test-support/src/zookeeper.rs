@@ -37,11 +37,18 @@ pub struct MemberAddrs {
     pub election: SocketAddr,
 }
 
-type QuorumAddr = Arc<dyn Fn(usize, usize, MemberAddrs) -> MemberAddrs + Send + Sync>;
+#[derive(Clone)]
+struct QuorumAddr(Arc<dyn Fn(usize, usize, MemberAddrs) -> MemberAddrs + Send + Sync>);
+
+impl fmt::Debug for QuorumAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("QuorumAddr")
+    }
+}
 
 /// How servers are configured. The defaults suit tests: a tick of 200 ms, sessions from 400 ms (two
 /// ticks) to a minute, extended types on, all four-letter words, no sync to disk.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Options {
     tick: Duration,
     init_limit: u32,
@@ -49,7 +56,6 @@ pub struct Options {
     min_session: Option<Duration>,
     max_session: Duration,
     container_check: Option<Duration>,
-    extended_types: bool,
     jvm_args: Vec<String>,
     settings: Vec<(String, String)>,
     directory: Option<PathBuf>,
@@ -66,32 +72,12 @@ impl Default for Options {
             min_session: None,
             max_session: Duration::from_secs(60),
             container_check: None,
-            extended_types: true,
             jvm_args: Vec::new(),
             settings: Vec::new(),
             directory: None,
             quorum_addr: None,
             secure: false,
         }
-    }
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("tick", &self.tick)
-            .field("init_limit", &self.init_limit)
-            .field("sync_limit", &self.sync_limit)
-            .field("min_session", &self.min_session)
-            .field("max_session", &self.max_session)
-            .field("container_check", &self.container_check)
-            .field("extended_types", &self.extended_types)
-            .field("jvm_args", &self.jvm_args)
-            .field("settings", &self.settings)
-            .field("directory", &self.directory)
-            .field("quorum_addr", &self.quorum_addr.is_some())
-            .field("secure", &self.secure)
-            .finish()
     }
 }
 
@@ -146,13 +132,6 @@ impl Options {
         self
     }
 
-    /// `extendedTypesEnabled`: whether there are TTL nodes. Default true.
-    #[must_use]
-    pub fn extended_types(mut self, enabled: bool) -> Self {
-        self.extended_types = enabled;
-        self
-    }
-
     /// One more argument for the Java virtual machine.
     #[must_use]
     pub fn jvm_arg(mut self, arg: impl Into<String>) -> Self {
@@ -193,7 +172,7 @@ impl Options {
         mut self,
         view: impl Fn(usize, usize, MemberAddrs) -> MemberAddrs + Send + Sync + 'static,
     ) -> Self {
-        self.quorum_addr = Some(Arc::new(view));
+        self.quorum_addr = Some(QuorumAddr(Arc::new(view)));
         self
     }
 }
@@ -631,7 +610,7 @@ impl ZooKeeper {
 
     fn properties(&self) -> Vec<String> {
         let mut properties = vec![
-            format!("-Dzookeeper.extendedTypesEnabled={}", self.options.extended_types),
+            "-Dzookeeper.extendedTypesEnabled=true".to_owned(),
             // A killed process loses nothing that the system has; only a power cut would.
             "-Dzookeeper.forceSync=no".to_owned(),
             // Kilobytes: the default is 64 MiB for every log.
@@ -710,7 +689,7 @@ fn config(viewer: usize, members: &[Member], options: &Options) -> String {
     if members.len() > 1 {
         for (target, member) in members.iter().enumerate() {
             let addrs = match &options.quorum_addr {
-                Some(view) if target != viewer => view(viewer, target, member.real),
+                Some(view) if target != viewer => view.0(viewer, target, member.real),
                 _ => member.real,
             };
             let host = addrs.quorum.ip();

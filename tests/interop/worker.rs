@@ -13,9 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    AcquireError,
-    Acquisition::{Acquired, Busy},
-    Client, ConversionError, Dialect, ErrorKind, InterProcessFairLock, InterProcessMultiLock,
+    AcquireError, Client, ConversionError, Dialect, ErrorKind, InterProcessFairLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore,
     InterProcessWriteLock, LockGuard, MultiLockGuard, OrBusy as _, ReadGuard, ReleaseError, RetryPolicy,
     SemaphorePermit, WriteGuard,
@@ -286,41 +284,30 @@ impl Lock {
     }
 
     async fn acquire(&self, timeout: Duration, round: usize) -> Result<Option<Held>, AcquireError> {
-        Ok(match self {
-            Self::Mutex(mutex) => Option::from(mutex.acquire(timeout).await.or_busy()?).map(Held::Guard),
-            Self::Fair(fair) if round % 2 == 0 => {
-                Option::from(fair.acquire(timeout).await.or_busy()?).map(Held::Guard)
-            }
+        let held = match self {
+            Self::Mutex(mutex) => mutex.acquire(timeout).await.map(Held::Guard),
+            Self::Fair(fair) if round % 2 == 0 => fair.acquire(timeout).await.map(Held::Guard),
             Self::Fair(fair) => {
                 // Who has a place keeps it while it looks away; dropping it leaves the queue.
                 let mut place = fair.enqueue().await?;
                 place.position().await?;
-                match place.acquire(IMPATIENCE).await.or_busy()? {
-                    Acquired(guard) => Some(Held::Guard(guard)),
-                    Busy => Option::from(place.acquire(timeout).await.or_busy()?).map(Held::Guard),
+                match place.acquire(IMPATIENCE).await {
+                    Err(AcquireError::TimedOut { .. }) => place.acquire(timeout).await.map(Held::Guard),
+                    early => early.map(Held::Guard),
                 }
             }
-            Self::Both(read, _) if round % 2 == 0 => {
-                Option::from(read.acquire(timeout).await.or_busy()?).map(Held::Read)
-            }
-            Self::Read(read) => Option::from(read.acquire(timeout).await.or_busy()?).map(Held::Read),
-            Self::Both(_, write) | Self::Write(write) => {
-                Option::from(write.acquire(timeout).await.or_busy()?).map(Held::Write)
-            }
-            Self::Permits(semaphore, 1) | Self::Permit(semaphore) => {
-                Option::from(semaphore.acquire(timeout).await.or_busy()?).map(|permit| self.held(permit))
-            }
+            Self::Both(read, _) if round % 2 == 0 => read.acquire(timeout).await.map(Held::Read),
+            Self::Read(read) => read.acquire(timeout).await.map(Held::Read),
+            Self::Both(_, write) | Self::Write(write) => write.acquire(timeout).await.map(Held::Write),
+            Self::Permit(semaphore) => semaphore.acquire(timeout).await.map(Held::Permit),
+            Self::Permits(semaphore, 1) => semaphore.acquire(timeout).await.map(Held::Permits),
             Self::Permits(semaphore, count) => {
-                let permits = semaphore.acquire_many(*count, timeout).await.or_busy()?;
-                Option::from(permits).map(|permits| self.held(permits))
+                semaphore.acquire_many(*count, timeout).await.map(Held::Permits)
             }
-            Self::Multi(multi) => Option::from(multi.acquire(timeout).await.or_busy()?).map(Held::Multi),
-            Self::None | Self::Fails => Some(Held::Nothing),
-        })
-    }
-
-    fn held(&self, permits: SemaphorePermit) -> Held {
-        if matches!(self, Self::Permit(_)) { Held::Permit(permits) } else { Held::Permits(permits) }
+            Self::Multi(multi) => multi.acquire(timeout).await.map(Held::Multi),
+            Self::None | Self::Fails => Ok(Held::Nothing),
+        };
+        Ok(Option::from(held.or_busy()?))
     }
 }
 
