@@ -802,8 +802,7 @@ async fn a_watch_follows_the_leaders_without_taking_part() {
     assert_eq!(queue(&server).len(), 2, "the watcher has no node");
 
     // Another participant changes nothing.
-    let mut waiting = task::spawn(leaders.changed());
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(leaders.changed());
     let third = latch(&connect(&server).await, "third");
     second.close().await.unwrap();
     until(&server, "the others", |view| {
@@ -812,7 +811,7 @@ async fn a_watch_follows_the_leaders_without_taking_part() {
     })
     .await;
     Barrier::new(&watcher).await.pass().await;
-    assert_pending!(waiting.poll());
+    assert!(waiting.poll().is_pending());
     drop(waiting);
 
     first.close().await.unwrap();
@@ -831,8 +830,7 @@ async fn a_watch_of_the_leader_outlives_sessions_until_its_client_is_closed() {
     assert_eq!(next(&mut leaders).await.as_deref(), Some("first"));
     drop(second);
     queued(&server, 1).await;
-    let mut waiting = task::spawn(leaders.changed());
-    assert_pending!(waiting.poll());
+    let waiting = pending(leaders.changed());
     until(&server, "the watch", |view| !view.watches_on(PATH).is_empty()).await;
     Barrier::new(&clients[1]).await.pass().await;
     server.expire_session(session(&clients[1]));
