@@ -7,9 +7,9 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 21_070),
+    ("lines of the library", 20_840),
     ("lines of its engine, protocol and session", 15_000),
-    ("doc lines of the library", 11_125),
+    ("doc lines of the library", 11_080),
     ("public names", 75),
     ("lines of tests", 34_842),
 ];
