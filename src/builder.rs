@@ -45,14 +45,15 @@ pub struct RecipeBuilder<R> {
     pub(crate) asked: RequestedOptions,
     /// Whether a persistent node is protected.
     pub(crate) protected: bool,
+    /// Where `build` was called.
+    pub(crate) location: &'static Location<'static>,
     recipe: PhantomData<fn() -> R>,
 }
 
 impl<R> Clone for RecipeBuilder<R> {
     fn clone(&self) -> Self {
-        let Self { client, path, asked, protected, recipe } = self;
-        let (client, path, asked) = (client.clone(), path.clone(), asked.clone());
-        Self { client, path, asked, protected: *protected, recipe: *recipe }
+        let (client, path, asked) = (self.client.clone(), self.path.clone(), self.asked.clone());
+        Self { client, path, asked, ..*self }
     }
 }
 
@@ -65,7 +66,7 @@ impl<R> fmt::Debug for RecipeBuilder<R> {
 impl<R> RecipeBuilder<R> {
     pub(crate) fn new(client: &Client, path: &str) -> Self {
         let (client, path, asked) = (client.clone(), path.to_owned(), RequestedOptions::default());
-        Self { client, path, asked, protected: false, recipe: PhantomData }
+        Self { client, path, asked, protected: false, location: Location::caller(), recipe: PhantomData }
     }
 
     pub(crate) fn path_lock(&self, recipe: Recipe) -> Result<Arc<PathLock>, BuildError> {
@@ -116,7 +117,7 @@ impl<R: sealed::Buildable> RecipeBuilder<R> {
     #[doc(alias = "create")]
     #[track_caller]
     pub fn build(self) -> Result<R, BuildError> {
-        R::built(self, Location::caller())
+        R::built(Self { location: Location::caller(), ..self })
     }
 }
 
@@ -146,8 +147,6 @@ impl<R: sealed::HasDialect> RecipeBuilder<R> {
 }
 
 pub(crate) mod sealed {
-    use std::panic::Location;
-
     use super::RecipeBuilder;
     use crate::error::BuildError;
 
@@ -155,10 +154,7 @@ pub(crate) mod sealed {
     #[expect(unnameable_types, reason = "sealing is the point")]
     pub trait Buildable: Sized {
         #[doc(hidden)]
-        fn built(
-            builder: RecipeBuilder<Self>,
-            location: &'static Location<'static>,
-        ) -> Result<Self, BuildError>;
+        fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError>;
     }
 
     /// A recipe whose nodes have data for people.
@@ -176,10 +172,7 @@ pub(crate) mod sealed {
 macro_rules! lock_constructors {
     ($(#[$docs:meta])* $lock:ident, $recipe:expr, $noun:literal, $path:literal) => {
         impl $crate::builder::sealed::Buildable for $lock {
-            fn built(
-                builder: $crate::RecipeBuilder<Self>,
-                _: &'static std::panic::Location<'static>,
-            ) -> Result<Self, crate::BuildError> {
+            fn built(builder: $crate::RecipeBuilder<Self>) -> Result<Self, crate::BuildError> {
                 Ok(Self { path_lock: builder.path_lock($recipe)? })
             }
         }

@@ -198,7 +198,6 @@ pub enum ConnectError {
         /// The servers, as in the connect string, at most 16, and why each gave no session.
         failures: Vec<(String, ServerFailure)>,
         /// The same as text, with one line for each server and more details.
-        #[source]
         source: Cause,
     },
     /// The connect string cannot be used.
@@ -272,7 +271,6 @@ pub enum ConnectError {
         /// The connect string.
         servers: String,
         /// The step that failed.
-        #[source]
         source: Cause,
     },
 }

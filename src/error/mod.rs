@@ -14,6 +14,7 @@ mod build;
 mod cause;
 mod connect;
 mod convert;
+mod error_enum;
 mod holding;
 mod lost;
 mod once;

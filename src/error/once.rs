@@ -58,7 +58,6 @@ pub enum OnceError {
         /// The occasion.
         occasion: String,
         /// The error that the job returned.
-        #[source]
         source: Cause,
     },
     /// The job ran to its end, and is not recorded: the lock was lost just then, or the servers refused the
@@ -74,7 +73,6 @@ pub enum OnceError {
         /// The occasion.
         occasion: String,
         /// Why.
-        #[source]
         source: Box<TransactionError>,
     },
     /// The job ran to its end, and no server has answered whether it is recorded. The next call for the
@@ -90,7 +88,6 @@ pub enum OnceError {
         /// The occasion.
         occasion: String,
         /// The error of the connection.
-        #[source]
         source: Box<TransactionError>,
     },
 }

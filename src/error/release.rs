@@ -67,7 +67,6 @@ pub enum ReleaseError {
         /// The number of other nodes that the servers refused to delete; always 0 for a release.
         others: usize,
         /// The server's answer.
-        #[source]
         source: Cause,
     },
     /// Not every deletion was confirmed in time; they go on in the background.
@@ -108,7 +107,6 @@ pub enum ReleaseError {
         /// The locks, in the order of their paths; at least one.
         held: Vec<Holding>,
         /// The error of closing the client, if that failed too.
-        #[source]
         source: Option<Cause>,
     },
 }

@@ -699,7 +699,7 @@ impl RecipeBuilder<InterProcessSemaphore> {
 }
 
 impl sealed::Buildable for InterProcessSemaphore {
-    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+    fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
         Ok(Self { path_lock: builder.path_lock(Recipe::Semaphore)? })
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Semaphore;
@@ -479,7 +478,7 @@ impl DistributedAtomicLong {
 }
 
 impl sealed::Buildable for DistributedAtomicLong {
-    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+    fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
         let client = Arc::clone(&builder.client.core);
         let path = LockPath::parse(client.namespace(), &builder.path)?;
         let acl = builder.asked.acl.unwrap_or_else(|| Arc::clone(client.acl()));

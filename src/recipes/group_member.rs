@@ -141,7 +141,7 @@ impl GroupMember {
     /// ```
     #[doc(alias = "getCurrentMembers")]
     pub async fn members(&self) -> Result<BTreeMap<String, Vec<u8>>, PersistentNodeError> {
-        Ok(self.group.members().await?.by_name)
+        Ok(self.group.changed(None).await?.by_name)
     }
 
     /// Returns a watch of the members, to wait for changes.

@@ -1,7 +1,6 @@
 //! The leader latch.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 
 use crate::builder::{RecipeBuilder, sealed};
@@ -309,9 +308,9 @@ impl RecipeBuilder<LeaderLatch> {
 }
 
 impl sealed::Buildable for LeaderLatch {
-    fn built(builder: RecipeBuilder<Self>, location: &'static Location<'static>) -> Result<Self, BuildError> {
+    fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
         let path_lock = builder.path_lock(Recipe::LeaderLatch)?;
-        let candidate = Arc::new(election::join(&path_lock, location));
+        let candidate = Arc::new(election::join(&path_lock, builder.location));
         Ok(Self { path_lock, candidate })
     }
 }

@@ -297,7 +297,7 @@ impl RecipeBuilder<LeaderSelector> {
 }
 
 impl sealed::Buildable for LeaderSelector {
-    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+    fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
         Ok(Self { path_lock: builder.path_lock(Recipe::Mutex)?, terms: Arc::default() })
     }
 }

@@ -1,7 +1,6 @@
 //! An ephemeral node that comes back.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -327,7 +326,7 @@ impl RecipeBuilder<PersistentNode> {
 }
 
 impl sealed::Buildable for PersistentNode {
-    fn built(builder: RecipeBuilder<Self>, _: &'static Location<'static>) -> Result<Self, BuildError> {
+    fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
         let RecipeBuilder { client: handle, path: given, asked, protected, .. } = builder;
         let client = Arc::clone(&handle.core);
         let mut path = LockPath::parse(client.namespace(), &given)?;

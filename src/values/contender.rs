@@ -193,12 +193,7 @@ impl Process {
 
     /// Returns the data of a node that is created now.
     pub(crate) fn data(&self) -> Vec<u8> {
-        let millis = now().as_millis();
-        let mut data = String::with_capacity(self.who.len() + SINCE.len() + 13);
-        data.push_str(&self.who);
-        data.push_str(SINCE);
-        data.push_str(&millis.to_string());
-        data.into_bytes()
+        format!("{}{SINCE}{}", self.who, now().as_millis()).into_bytes()
     }
 }
 

@@ -356,41 +356,26 @@ impl From<NodePath> for String {
     }
 }
 
-impl PartialEq<str> for NodePath {
-    fn eq(&self, other: &str) -> bool {
-        &*self.0 == other
-    }
+macro_rules! compared_with_text {
+    ($($text:ty),+) => {
+        $(
+            impl PartialEq<$text> for NodePath {
+                fn eq(&self, other: &$text) -> bool {
+                    let other: &str = other;
+                    &*self.0 == other
+                }
+            }
+
+            impl PartialEq<NodePath> for $text {
+                fn eq(&self, other: &NodePath) -> bool {
+                    other == self
+                }
+            }
+        )+
+    };
 }
 
-impl PartialEq<&str> for NodePath {
-    fn eq(&self, other: &&str) -> bool {
-        &*self.0 == *other
-    }
-}
-
-impl PartialEq<String> for NodePath {
-    fn eq(&self, other: &String) -> bool {
-        &*self.0 == other
-    }
-}
-
-impl PartialEq<NodePath> for str {
-    fn eq(&self, other: &NodePath) -> bool {
-        self == &*other.0
-    }
-}
-
-impl PartialEq<NodePath> for &str {
-    fn eq(&self, other: &NodePath) -> bool {
-        *self == &*other.0
-    }
-}
-
-impl PartialEq<NodePath> for String {
-    fn eq(&self, other: &NodePath) -> bool {
-        self == &*other.0
-    }
-}
+compared_with_text!(str, &str, String);
 
 impl fmt::Display for NodePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

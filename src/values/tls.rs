@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -41,30 +42,16 @@ pub struct TlsOptions {
     pub(crate) identity: Option<(Certificates, PrivateKey)>,
 }
 
-/// Where certificates come from.
+/// Where certificates or a private key come from. It has no `Debug` for a key, which has no place in logs.
 #[derive(Clone)]
-pub(crate) enum Certificates {
+pub(crate) enum Source<D> {
     File(PathBuf),
     Pem(String),
-    Der(Vec<CertificateDer<'static>>),
+    Der(D),
 }
 
-/// Where a private key comes from. It has no `Debug`: a key has no place in logs.
-pub(crate) enum PrivateKey {
-    File(PathBuf),
-    Pem(String),
-    Der(PrivateKeyDer<'static>),
-}
-
-impl Clone for PrivateKey {
-    fn clone(&self) -> Self {
-        match self {
-            Self::File(path) => Self::File(path.clone()),
-            Self::Pem(text) => Self::Pem(text.clone()),
-            Self::Der(key) => Self::Der(key.clone_key()),
-        }
-    }
-}
+pub(crate) type Certificates = Source<Vec<CertificateDer<'static>>>;
+pub(crate) type PrivateKey = Source<Arc<PrivateKeyDer<'static>>>;
 
 impl TlsOptions {
     /// Returns options without a CA. At least one is needed to connect.
@@ -192,7 +179,7 @@ impl TlsOptions {
         key: PrivateKeyDer<'static>,
     ) -> Self {
         let certificates = Certificates::Der(certificates.into_iter().collect());
-        self.identity = Some((certificates, PrivateKey::Der(key)));
+        self.identity = Some((certificates, PrivateKey::Der(Arc::new(key))));
         self
     }
 }

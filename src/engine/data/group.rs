@@ -44,23 +44,8 @@ pub(crate) struct Known {
 type Listed = (Vec<String>, Option<i64>, Option<zk::OneshotWatcher>);
 
 impl Group {
-    /// Returns the members.
-    pub(crate) async fn members(&self) -> Result<Members, PersistentNodeError> {
-        let group = self.clone();
-        let read = async move {
-            let group = &group;
-            let read = group.client.ask(|session, handle| async move {
-                let (names, as_of, _) = group.list(&handle, false).await?;
-                let known = Known { as_of, session: session.session_id() };
-                Ok(Members { by_name: group.read(&handle, names).await?, known })
-            });
-            read.await
-        };
-        self.client.call(read, |why| self.error(why)).await
-    }
-
-    /// Waits until a member has come or gone since `known`, and returns the members then. Several changes may be
-    /// one (docs/protocol.md#group-watch).
+    /// Waits until a member has come or gone since `known`, and returns the members then: at once if nothing is
+    /// known. Several changes may be one (docs/protocol.md#group-watch).
     pub(crate) async fn changed(&self, known: Option<Known>) -> Result<Members, PersistentNodeError> {
         let group = self.clone();
         self.client.call(async move { group.changed_here(known).await }, |why| self.error(why)).await
@@ -69,7 +54,8 @@ impl Group {
     async fn changed_here(&self, mut known: Option<Known>) -> Result<Members, Unanswered<NoSession>> {
         loop {
             let listed = self.client.ask(|session, handle| async move {
-                let watching = session.watches.watch(self.directory.server(), WatchUse::Node);
+                let watching =
+                    known.and_then(|_| session.watches.watch(self.directory.server(), WatchUse::Node));
                 let id = session.session_id();
                 if known.is_some_and(|known| known.session != id) {
                     // A server shows a session nothing older than it has seen. The next one may be, by a
