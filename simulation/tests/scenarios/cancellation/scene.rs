@@ -272,7 +272,7 @@ fn call<G: Into<Grant>, E>(call: impl Future<Output = Result<G, E>> + Send + 'st
 #[derive(Clone)]
 pub(super) enum Lock {
     Mutex(InterProcessMutex),
-    MultiLock(InterProcessMultiLock),
+    Several(InterProcessMultiLock),
     Semaphore(InterProcessSemaphore),
 }
 
@@ -283,7 +283,7 @@ impl Lock {
             Kind::Mutex => Self::Mutex(builder.build().unwrap()),
             Kind::HandOff => Self::Mutex(builder.hand_off(3, LONG).build().unwrap()),
             Kind::Sticky => Self::Mutex(builder.sticky(Duration::from_millis(1)).build().unwrap()),
-            Kind::MultiLock => Self::MultiLock(InterProcessMultiLock::from_paths(client, MEMBERS).unwrap()),
+            Kind::MultiLock => Self::Several(InterProcessMultiLock::from_paths(client, MEMBERS).unwrap()),
             Kind::Semaphore => Self::Semaphore(semaphore(client, 3)),
         }
     }
@@ -291,7 +291,7 @@ impl Lock {
     pub(super) fn acquire(&self, timeout: Duration) -> Call<AcquireError> {
         match self {
             Self::Mutex(lock) => call(lock.acquire(timeout)),
-            Self::MultiLock(lock) => call(lock.acquire(timeout)),
+            Self::Several(lock) => call(lock.acquire(timeout)),
             Self::Semaphore(semaphore) => call(semaphore.acquire_many(2, timeout)),
         }
     }
@@ -299,7 +299,7 @@ impl Lock {
     pub(super) fn acquire_with_lease(&self, lease: Duration) -> Call<AcquireError> {
         match self {
             Self::Mutex(lock) => call(lock.acquire_with_lease(SOON, lease)),
-            Self::MultiLock(lock) => call(lock.acquire_with_lease(SOON, lease)),
+            Self::Several(lock) => call(lock.acquire_with_lease(SOON, lease)),
             Self::Semaphore(semaphore) => call(semaphore.acquire_many_with_lease(2, SOON, lease)),
         }
     }
@@ -307,7 +307,7 @@ impl Lock {
     pub(super) fn try_lock(&self) -> Call<TryLockError> {
         match self {
             Self::Mutex(lock) => call(lock.try_lock()),
-            Self::MultiLock(lock) => call(lock.try_lock()),
+            Self::Several(lock) => call(lock.try_lock()),
             Self::Semaphore(semaphore) => call(semaphore.try_acquire_many(2)),
         }
     }
