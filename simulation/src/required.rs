@@ -111,7 +111,7 @@ pub const VARIANTS: &[Variants] = &[
         word: "refused",
         name: "TryLockError",
         source: include_str!("../../src/error/acquire.rs"),
-        rows: &[("WouldBlock", Common), ("Acquire", Never("the variant inside is what counts"))],
+        rows: &[("Acquire", Never("the variant inside is what counts")), ("WouldBlock", Common)],
         kinds: &[],
     },
     Variants {
@@ -556,14 +556,22 @@ pub fn unknown(sum: &Sum) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// The variants of an enum, by its declaration.
+    /// The variants of an enum, by its declaration, which may be in a macro that puts its variants further in.
     fn declared(source: &str, name: &str) -> Vec<String> {
-        let (_, body) = source.split_once(&format!("pub enum {name} {{\n")).expect("the enum is there");
+        let (before, body) = source.split_once(&format!("pub enum {name} {{\n")).expect("the enum is there");
+        let in_macro = before.ends_with(' ');
         let (body, _) = body.split_once("\n}\n").expect("it ends");
-        let own = |line: &&str| line.starts_with("    ") && line.as_bytes()[4].is_ascii_uppercase();
+        let indent = if in_macro { 8 } else { 4 };
+        let is_variant = |line: &&str| {
+            let (space, rest) = line.split_at(indent.min(line.len()));
+            // The macro has the text of an error further out, whose second line is a literal's.
+            space.trim().is_empty()
+                && rest.starts_with(|c: char| c.is_ascii_uppercase())
+                && rest.contains(['(', '{', ','])
+        };
         let variant =
             |line: &str| line.trim().split(['(', '{', ',', ' ']).next().unwrap_or_default().to_owned();
-        body.lines().filter(|line| line.len() > 4).filter(own).map(variant).collect()
+        body.lines().filter(is_variant).map(variant).collect()
     }
 
     #[test]

@@ -29,7 +29,7 @@ const MAX_MEMBERS: usize = 1_000;
 /// Any mix of mutexes, fair locks, read locks and write locks of one client. It is Curator's class of that
 /// name, with one deadline for all members, and with nothing kept after an error.
 ///
-/// MultiMembers are acquired one after the other, each as a lock by itself. A release takes a request for each
+/// Members are acquired one after the other, each as a lock by itself. A release takes a request for each
 /// member; they are sent together.
 ///
 /// # No deadlock

@@ -118,7 +118,8 @@ impl LeaderWatch {
     /// over the sessions of the client. In a new session, a server that lags behind may show an earlier leader
     /// until it has caught up.
     ///
-    /// A call costs two lists and a read, and the same again whenever a participant comes or goes.
+    /// A call costs two lists and a read, and the same again whenever a participant comes or goes, or every sixth
+    /// of the session timeout if the session already watches as many nodes as it can.
     ///
     /// # Errors
     /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered for as long as the retry

@@ -1066,7 +1066,7 @@ impl State {
     /// Logs that the server closes a connection of its own accord.
     pub(crate) fn record_closed(&mut self, conn: &Conn, reason: Reason) {
         let session = conn.session();
-        let id = format_args!("{session:#x}");
+        let id = format!("{session:#x}");
         tracing::warn!(peer = %conn.peer, session = %id, ?reason, "connection closed");
         self.record(LogKind::Closed(reason), 0, session, Op::Connect, 0, "", 0);
     }

@@ -54,8 +54,7 @@ impl Group {
     async fn changed_here(&self, mut known: Option<Known>) -> Result<Members, Unanswered<NoSession>> {
         loop {
             let listed = self.client.ask(|session, handle| async move {
-                let watching =
-                    known.and_then(|_| session.watches.watch(self.directory.server(), WatchUse::Node));
+                let watching = known.and_then(|_| self.room_for_a_watch(&session));
                 let id = session.session_id();
                 if known.is_some_and(|known| known.session != id) {
                     // A server shows a session nothing older than it has seen. The next one may be, by a
@@ -81,12 +80,18 @@ impl Group {
     /// Watches the directory. The result resolves once a child has come or gone, and it may have otherwise.
     pub(crate) async fn watch(&self) -> Result<impl Future<Output = ()> + use<>, Unanswered<NoSession>> {
         let watched = self.client.ask(|session, handle| async move {
-            let watching = session.watches.watch(self.directory.server(), WatchUse::Node);
+            let watching = self.room_for_a_watch(&session);
             let (_, _, watcher) = self.list(&handle, watching.is_some()).await?;
             Ok((session, watcher, watching))
         });
         let (session, watcher, watching) = watched.await?;
         Ok(change(session, watcher, watching))
+    }
+
+    /// Counts a watch of the directory's children, which the `*` keeps apart from one of its data: each is set again
+    /// after a reconnect.
+    fn room_for_a_watch(&self, session: &Session) -> Option<Watching> {
+        session.watches.watch(&self.directory.child("*"), WatchUse::Node)
     }
 
     /// Lists the directory. Without one, a watch tells when it is made.

@@ -35,6 +35,10 @@ impl UnknownCreates {
         let mut creates = self.lock();
         let is_here = |(at, _): &&(String, String)| at == directory.server();
         let unknown: HashSet<&str> = creates.iter().filter(is_here).map(|(_, id)| &**id).collect();
+        if unknown.is_empty() {
+            // As nearly always: a long list costs nothing here.
+            return Vec::new();
+        }
         let is_late = |child: &&String| id(child).is_some_and(|id| unknown.contains(id));
         let late: Vec<&str> = children.iter().filter(is_late).map(String::as_str).collect();
         let found: HashSet<&str> = late.iter().filter_map(|name| id(name)).collect();

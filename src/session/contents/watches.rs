@@ -28,7 +28,7 @@ pub(crate) enum WatchUse {
     /// To notice that a lock's directory is removed. Limited to a quarter of the bytes, since an attempt can
     /// list instead.
     Directory,
-    /// To notice changes of a persistent node, or of a group's members. Limited to half of the bytes, since
+    /// To notice changes of a persistent node, or of a directory's children. Limited to half of the bytes, since
     /// it can be polled instead.
     Node,
     /// To notice others that want a lock whose node is kept. Limited to half of the bytes, since it need not be kept.
