@@ -295,7 +295,8 @@ impl Report {
     /// Returns what holds if nothing is broken.
     pub(crate) fn claim(&self) -> String {
         let Figures { sold, stock, users, .. } = self.figures;
-        format!("{sold} of {stock} sold, none twice; never two of {users} users inside at once")
+        let of_one = if self.config.skus > 1 { " for one product" } else { "" };
+        format!("{sold} of {stock} sold, none twice; never two of {users} users inside at once{of_one}")
     }
 
     /// Returns what must not happen and did, a line each.

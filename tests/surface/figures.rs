@@ -7,11 +7,11 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 20_630),
-    ("lines of its engine, protocol and session", 14_685),
+    ("lines of the library", 20_634),
+    ("lines of its engine, protocol and session", 14_688),
     ("doc lines of the library", 11_165),
     ("public names", 76),
-    ("lines of tests", 33_191),
+    ("lines of tests", 33_196),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

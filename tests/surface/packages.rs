@@ -64,7 +64,11 @@ pub(super) fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
     let lines = body.filter(|_| is_type && declaration.ends_with('{')).unwrap_or_default().lines();
     let is_shown = |line: &&str| {
         let line = line.trim_start();
-        line.starts_with("pub ") || declaration.starts_with("pub enum") && !line.starts_with(['/', '#', ')'])
+        // Neither the text of an error, nor the form of the macro that defines it.
+        let is_text = line.starts_with('"') || line.ends_with(['"', '\\']) || line.contains(" = ");
+        line.starts_with("pub ")
+            || declaration.starts_with("pub enum")
+                && !(is_text || line.starts_with(['/', '#', ')']) || line == "} or {")
     };
     lines.filter(is_shown).filter(|line| !line.trim().is_empty()).collect()
 }
