@@ -157,9 +157,9 @@ pub const VARIANTS: &[Variants] = &[
         source: include_str!("../../src/error/transaction.rs"),
         rows: &[
             ("Lost", Rare),
+            ("InvalidPath", Never(OPTION)),
             ("Rejected", Common),
             ("Unknown", Common),
-            ("InvalidPath", Never(OPTION)),
             ("TooLarge", Never(LARGE)),
         ],
         kinds: &[
@@ -255,9 +255,9 @@ pub const VARIANTS: &[Variants] = &[
         source: include_str!("../../src/error/transaction.rs"),
         rows: &[
             ("Lost", Free("guards are read while they are held")),
+            ("InvalidPath", Never(OPTION)),
             ("Rejected", Free(REFUSED)),
             ("Unknown", Never(WRITES)),
-            ("InvalidPath", Never(OPTION)),
             ("TooLarge", Never(WRITES)),
         ],
         kinds: &[
