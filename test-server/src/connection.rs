@@ -673,7 +673,8 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
         let (number, session) = (state.next_request(), conn.session());
         let heard_at = state.heard_at();
         // What reaches an isolated member does not reach the others, who expire the session.
-        let heard = !state.is_cut(conn) || state.sessions.get(session).is_some_and(|known| known.local);
+        let heard =
+            !state.is_cut(conn) || state.sessions.get(session).is_some_and(|known| known.local.is_some());
         if heard && state.sessions.get(session).is_some_and(|known| known.connection == Some(conn.id)) {
             state.sessions.touch(session, heard_at);
         }

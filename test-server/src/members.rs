@@ -132,7 +132,9 @@ impl State {
             self.close_connections(|conn| conn.member == index);
         }
         if before == Member::ReadOnly {
-            self.sessions.end_local();
+            for session in self.sessions.local_to(index) {
+                self.expire(session);
+            }
         }
         if !could_commit && self.has_quorum() {
             self.close_connections(|_| true);

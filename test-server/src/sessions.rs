@@ -12,8 +12,8 @@ pub(crate) struct Session {
     /// The connection that it used last, which may be closed.
     pub(crate) last_connection: u64,
     pub(crate) created_at: u64,
-    /// Whether only a read-only member knows it.
-    pub(crate) local: bool,
+    /// The read-only member at which it began, which alone knows it.
+    pub(crate) local: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Sessions {
             connection: None,
             last_connection: 0,
             created_at: now,
-            local: false,
+            local: None,
         };
         self.by_id.insert(id, session);
         self.touch(id, now);
@@ -77,9 +77,9 @@ impl Sessions {
         self.by_id.remove(&id)
     }
 
-    /// Ends the sessions that only read-only members know.
-    pub(crate) fn end_local(&mut self) {
-        self.by_id.retain(|_, session| !session.local);
+    /// Returns the sessions that only this read-only member knows.
+    pub(crate) fn local_to(&self, member: usize) -> Vec<i64> {
+        self.iter().filter(|(_, session)| session.local == Some(member)).map(|(id, _)| id).collect()
     }
 
     /// Renews a session: it expires at the first tick after its timeout.

@@ -386,7 +386,9 @@ impl State {
             self.catch_up(conn.member);
             self.sessions.create(timeout_ms, now)
         } else {
+            // A session that began at a read-only member is unknown to the others.
             let known = self.sessions.get(request.session);
+            let known = known.filter(|known| known.local.is_none_or(|member| member == conn.member));
             let accepted = known.is_some_and(|session| session.password[..] == request.password[..]);
             if accepted {
                 // A client that reconnects reaches a member that is not cut off.
@@ -407,7 +409,9 @@ impl State {
         };
         let session = self.sessions.get_mut(id)?;
         session.timeout_ms = timeout_ms;
-        session.local |= local && request.session == 0;
+        if local && request.session == 0 {
+            session.local = Some(conn.member);
+        }
         session.connection = Some(conn.id);
         session.last_connection = conn.id;
         // A member that is read-only cannot tell the others.
@@ -477,7 +481,7 @@ impl State {
     pub(crate) fn submit_isolated(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Answer {
         let session = conn.session();
         let read_only = self.is_read_only(conn.member);
-        let local = self.sessions.get(session).is_some_and(|session| session.local);
+        let local = self.sessions.get(session).is_some_and(|session| session.local.is_some());
         self.swap_isolated(conn);
         let result = match (&ask.body, fail) {
             (_, Some(0)) => Ok(Outcome::Empty),

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use raw::{Body, Raw, op};
-use zookeeper_test_server::{Isolation, LogKind, Match, Member, Op, Server, View};
+use zookeeper_test_server::{CreateMode, HistoryEvent, Isolation, LogKind, Match, Member, Op, Server, View};
 
 const T: i32 = 40_000;
 const SOON: Duration = Duration::from_secs(60);
@@ -212,4 +212,49 @@ fn a_member_that_is_down_closes_its_connections_and_new_ones() {
     moved.create("/a", 0);
     server.set_member(0, Member::Current);
     assert!(exists(&mut Raw::connect(addrs[0], T).unwrap(), "/a"));
+}
+
+/// The events of a client's session.
+fn events_of(server: &Server, raw: &Raw) -> Vec<HistoryEvent> {
+    let history = server.history(0).into_iter();
+    history.filter(|entry| entry.session == raw.session()).map(|entry| entry.event).collect()
+}
+
+#[test]
+fn a_session_of_a_read_only_member_is_known_to_this_member_alone_and_ends_with_the_mode() {
+    let (server, addrs) = ensemble();
+    server.set_member(0, Member::ReadOnly);
+    let mut raw = Raw::read_only(addrs[0], T).unwrap();
+    assert_eq!(moves(&raw, addrs[1], 0).unwrap().session(), 0, "another member refuses it");
+    assert!(exists(&mut raw, "/"), "its own member still serves it");
+    let mut hello = raw::hello(0, T, raw.session(), &raw.greeting.password);
+    hello.0.pop();
+    let mut back = Raw::open(addrs[0], &hello.bool(true)).unwrap();
+    assert_eq!(back.session(), raw.session());
+    server.create_as("/a", "", CreateMode::Ephemeral, raw.session()).unwrap();
+
+    server.set_member(0, Member::Current);
+    assert_eq!(back.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(moves(&raw, addrs[0], 0).unwrap().session(), 0, "it has ended");
+    assert!(!server.exists("/a") && server.sessions().is_empty());
+    let events = events_of(&server, &raw);
+    assert!(events.contains(&HistoryEvent::SessionExpired), "{events:?}");
+}
+
+#[test]
+fn the_sessions_of_another_read_only_member_go_on() {
+    // Three of them are a majority.
+    let server = Server::builder().members(5).start().unwrap();
+    let addrs: Vec<SocketAddr> =
+        server.connect_string().split(',').map(|addr| addr.parse().unwrap()).collect();
+    server.set_member(0, Member::ReadOnly);
+    server.set_member(1, Member::ReadOnly);
+    let ends = Raw::read_only(addrs[0], T).unwrap();
+    let mut stays = Raw::read_only(addrs[1], T).unwrap();
+    server.set_member(0, Member::Current);
+    let left: Vec<i64> = server.sessions().iter().map(|session| session.id).collect();
+    assert_eq!(left, [stays.session()]);
+    assert!(exists(&mut stays, "/"));
+    assert!(events_of(&server, &ends).contains(&HistoryEvent::SessionExpired));
+    assert_eq!(events_of(&server, &stays), [HistoryEvent::SessionOpened]);
 }

@@ -276,7 +276,8 @@ impl Raw {
         Self::open(addr, &hello.bool(true))
     }
 
-    fn open(addr: SocketAddr, hello: &Body) -> io::Result<Self> {
+    /// Connects with this first frame.
+    pub fn open(addr: SocketAddr, hello: &Body) -> io::Result<Self> {
         let mut stream = dial(addr)?;
         write_frame(&mut stream, &hello.0)?;
         let answer = read_frame(&mut stream)?;
