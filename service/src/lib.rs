@@ -14,7 +14,7 @@ use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
-use zookeeper_recipes::{AcquireError, Client, ConnectionState, ErrorKind, InterProcessMutex};
+use zookeeper_recipes::{AcquireError, BuildError, Client, ConnectionState, ErrorKind, InterProcessMutex};
 
 pub use stock::{Sale, Stock};
 
@@ -23,7 +23,8 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long an order waits for the lock of its item: a customer waits for it.
 pub const WAIT: Duration = Duration::from_secs(1);
-/// How long a sale waits for the database, at each of two statements: no work under a lock is longer.
+/// How long a sale waits for the database, at each of two statements: no work under a lock is longer. Reading
+/// the item, before the lock, waits as long.
 pub const DATABASE_WAIT: Duration = Duration::from_secs(5);
 /// After how long the servers end the session, and release the locks, of an instance that is gone.
 pub const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,12 +47,18 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Sells one item under its lock.
+    /// Sells one item under its lock. An item that is not in the database gets no lock, whose directory would
+    /// stay in ZooKeeper for a while: callers must not create them at will.
     ///
     /// # Errors
-    /// That of the lock, which was not granted, or that of the database.
+    /// - [`BuildError`] if the item's name is too long for a path.
+    /// - That of the lock, which was not granted, or that of the database.
     async fn sell(&self, sku: String) -> Result<Sale, Error> {
         let lock = InterProcessMutex::keyed(&self.client, "/stock", &sku)?;
+        let (stock, item) = (Arc::clone(&self.stock), sku.clone());
+        if spawn_blocking(move || stock.left(&item)).await??.is_none() {
+            return Ok(Sale::Unknown);
+        }
         // A caller who leaves during the wait leaves the queue: axum drops this future.
         let guard = lock.acquire(self.wait).await?;
         let stock = Arc::clone(&self.stock);
@@ -74,6 +81,9 @@ async fn order(State(shop): State<Shop>, Path(sku): Path<String>) -> Response {
         Ok(Sale::SoldOut) => (StatusCode::CONFLICT, "sold out\n").into_response(),
         Ok(Sale::Unknown) => (StatusCode::NOT_FOUND, "no such item\n").into_response(),
         Ok(Sale::Refused) => try_again("the lock was lost, and another process has written since"),
+        Err(error) if error.is::<BuildError>() => {
+            (StatusCode::BAD_REQUEST, "the name of the item is too long\n").into_response()
+        }
         Err(error) => match error.downcast_ref::<AcquireError>() {
             // The message of a timeout names the holder.
             Some(busy) if busy.is_retryable() || busy.kind() == Some(ErrorKind::Closed) => {

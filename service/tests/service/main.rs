@@ -12,8 +12,9 @@ use test_support::{SOON, Suite, peers};
 fn main() {
     let mut suite = Suite::new();
     suite.time_limit(SOON);
-    let in_process: [(&str, fn()); 14] = [
+    let in_process: [(&str, fn()); 15] = [
         ("service::orders_are_sold_until_none_is_left", orders::sold_until_none_is_left),
+        ("service::callers_create_no_directories", orders::keys),
         ("service::busy_is_503_with_the_holder", orders::busy_is_503_with_the_holder),
         ("service::a_blocked_database_blocks_nothing_else", orders::a_blocked_database_blocks_nothing_else),
         ("service::a_caller_who_leaves_a_sale_does_not_end_it", orders::leaving_a_sale),

@@ -15,8 +15,19 @@ pub(crate) fn sold_until_none_is_left() {
         texts.sort_by_key(|text| text.contains("sold, 1 left"));
         assert!(texts[0].contains("sold, 0 left") && texts[1].contains("sold, 1 left"), "{texts:?}");
         assert_eq!(shop.order().await.status, 409);
+    });
+}
+
+/// The name of an item is one segment of a path, and callers create no others.
+pub(crate) fn keys() {
+    run(async {
+        let shop = Running::waiting(FOREVER).await;
+        shop.stock.set("a/b", 1).unwrap();
+        assert_eq!(ask(shop.address, "POST", "/orders/a%2Fb").await.status, 200);
         assert_eq!(ask(shop.address, "POST", "/orders/none%2Fsuch").await.status, 404);
-        assert!(shop.zookeeper.exists("/stock/none%2Fsuch"), "a key is one segment");
+        let too_long = format!("/orders/{}", "a".repeat(20_000));
+        assert_eq!(ask(shop.address, "POST", &too_long).await.status, 400);
+        assert_eq!(shop.zookeeper.children("/stock"), ["a%2Fb"]);
     });
 }
 
