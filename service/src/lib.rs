@@ -137,6 +137,8 @@ pub async fn serve(
     let mut served =
         tokio::spawn(axum::serve(listener, routes).with_graceful_shutdown(stopping).into_future());
     tokio::select! {
+        // The server without a connection ends in the same moment, and the session is to be closed all the same.
+        biased;
         _ = stopped => {}
         failed = &mut served => return Ok(failed??),
     }
