@@ -418,7 +418,9 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
     loop {
         let leading = tokio::select! {
             biased;
-            () = stopped(&mut stop, path_lock.client()) => return reports.set(Status::Left { why: why(), released: None }),
+            () = stopped(&mut stop, path_lock.client()) => {
+                return reports.set(Status::Left { why: why(), released: None });
+            }
             leading = Box::pin(until_leading(path_lock, location)) => leading,
         };
         let hold = match leading {

@@ -124,7 +124,7 @@ impl Stop {
 }
 
 /// Waits for a future, forever if there is none.
-async fn if_any<T>(future: &mut Option<Pin<Box<dyn Future<Output = T> + Send>>>) -> T {
+pub(crate) async fn if_any<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,
         None => std::future::pending().await,

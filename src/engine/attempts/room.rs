@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use crate::engine::attempts::attempt;
+use crate::engine::attempts::in_session::if_any;
 use crate::engine::call::pending::ResultReceiver;
 use crate::engine::grant::hold::Hold;
 use crate::engine::kept::shared_room::{Granted, Look, RoomState, SharedRoom, Waiter};
@@ -204,12 +205,6 @@ impl Task {
                 tokio::task::yield_now().await;
             }
             let Some(until) = self.work() else { return };
-            let result = async {
-                match &mut self.result {
-                    Some(result) => result.await,
-                    None => std::future::pending().await,
-                }
-            };
             let others = async {
                 match &mut self.watch {
                     Some((node, watch)) => (*node, watch.await),
@@ -218,7 +213,7 @@ impl Task {
             };
             tokio::select! {
                 biased;
-                result = result => self.ended(result.ok()),
+                result = if_any(&mut self.result) => self.ended(result.ok()),
                 (node, is_listed) = others => {
                     self.watch = None;
                     if !is_listed {
