@@ -2,7 +2,6 @@
 
 use service::WAIT;
 use test_support::within;
-use zookeeper_recipes::InterProcessMutex;
 
 use crate::shop::{FOREVER, Running, answer, ask, leave, run};
 
@@ -34,8 +33,7 @@ pub(crate) fn keys() {
 pub(crate) fn busy_is_503_with_the_holder() {
     run(async {
         let shop = Running::waiting(WAIT).await;
-        let other = shop.other().await;
-        let guard = InterProcessMutex::keyed(&other, "/stock", "sku-42").unwrap().lock().await.unwrap();
+        let (_other, guard) = shop.held_elsewhere().await;
         let refused = shop.order().await;
         assert_eq!(refused.status, 503, "{refused:?}");
         assert!(refused.text.contains("\r\nretry-after: 1\r\n"), "{refused:?}");
@@ -77,8 +75,7 @@ pub(crate) fn leaving_a_sale() {
 pub(crate) fn leaving_the_queue() {
     run(async {
         let shop = Running::waiting(FOREVER).await;
-        let other = shop.other().await;
-        let guard = InterProcessMutex::keyed(&other, "/stock", "sku-42").unwrap().lock().await.unwrap();
+        let (_other, guard) = shop.held_elsewhere().await;
         let waiting = shop.send_order().await;
         shop.contenders(2).await;
         leave(waiting).await;
@@ -96,9 +93,7 @@ pub(crate) fn a_former_holder() {
         let sale = shop.send_order().await;
         within("the lock", shop.client.wait_until_held("/stock/sku-42")).await.unwrap();
         shop.zookeeper.expire_session(shop.client.session_id().unwrap());
-        let other = shop.other().await;
-        let lock = InterProcessMutex::keyed(&other, "/stock", "sku-42").unwrap();
-        let guard = within("the lock", lock.lock()).await.unwrap();
+        let (_other, guard) = shop.held_elsewhere().await;
         let (zxid, n): (i64, i64) = guard.fencing_token().into();
         let sql = "UPDATE stock SET left_over = 7, write_zxid = ?1, write_n = ?2";
         assert_eq!(database.execute(sql, [zxid, n]).unwrap(), 1);

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use zookeeper_recipes::Client;
+use zookeeper_recipes::{Client, InterProcessMutex, LockGuard};
 use zookeeper_test_server::{Server, View};
 
 /// Longer than a test takes: what ends earlier does so for another reason.
@@ -58,6 +58,14 @@ impl Running {
     /// Another process that uses the same locks.
     pub(crate) async fn other(&self) -> Client {
         Client::builder().name("other").connect(&self.zookeeper.connect_string()).await.unwrap()
+    }
+
+    /// Another process that holds the lock of `sku-42`.
+    pub(crate) async fn held_elsewhere(&self) -> (Client, LockGuard) {
+        let other = self.other().await;
+        let lock = InterProcessMutex::keyed(&other, "/stock", "sku-42").unwrap();
+        let guard = within("the lock", lock.lock()).await.unwrap();
+        (other, guard)
     }
 
     /// Locks the database, so that a sale hangs in it until the end of this transaction.
