@@ -17,10 +17,6 @@ fn errors() -> Vec<String> {
         let lines = members(without_unit_tests(&text), &item.declaration);
         let variants = lines.iter().map(|line| line.trim_start());
         let variants = variants.filter(|line| is_error(name) && line.starts_with(char::is_uppercase));
-        // Not the second line of a message.
-        let variants = variants.filter(|line| {
-            line.split(' ').nth(1).is_none_or(|word| word.starts_with('{') || word == "kind,")
-        });
         let variants = variants.map(|line| line.split(|c: char| !c.is_alphanumeric()).next().unwrap());
         errors.extend(variants.map(|variant| format!("{name}::{variant}")));
     }

@@ -65,7 +65,8 @@ pub(super) fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
     let is_shown = |line: &&str| {
         let line = line.trim_start();
         // Neither the text of an error, nor the form of the macro that defines it.
-        let is_text = line.starts_with('"') || line.ends_with(['"', '\\']) || line.contains(" = ");
+        let ends_as_text = line.trim_end_matches(',').ends_with(['"', '\\']);
+        let is_text = line.starts_with('"') || ends_as_text || line.contains(" = ");
         line.starts_with("pub ")
             || declaration.starts_with("pub enum")
                 && !(is_text || line.starts_with(['/', '#', ')']) || line == "} or {")
