@@ -1,5 +1,5 @@
-//! The pictures of docs/how-a-lock-works.md, and how pictures are drawn. They have a background, so that they can be
-//! read on any page, a dark one where the reader prefers that.
+//! The pictures of docs/how-a-lock-works.md, and how pictures are drawn. They have a background, so that they
+//! can be read on any page, a dark one where the reader prefers that.
 
 use std::fmt::Write;
 
@@ -78,8 +78,8 @@ impl Picture {
     }
 }
 
-/// A node in a queue: its name, its client, whether it holds the lock, how many places before it the node is that
-/// it watches, and how many tasks of its client wait in memory.
+/// A node in a queue: its name, its client, whether it holds the lock, how many places before it the node is
+/// that it watches, and how many tasks of its client wait in memory.
 type Node = (&'static str, &'static str, bool, Option<usize>, u32);
 
 /// Draws the nodes of a queue beside each other, and an arrow from each to the one that it watches.

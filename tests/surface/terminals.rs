@@ -1,4 +1,4 @@
-//! The pictures of docs/demos: what a terminal has shown, drawn from a recording of it.
+//! The pictures of docs/demos, drawn from recordings of a terminal.
 
 use super::pictures::Picture;
 use super::{assert_written, read};
@@ -20,8 +20,8 @@ fn class(code: &str) -> &'static str {
     }
 }
 
-/// Draws a part of a line, and returns the column behind it. What spaces set apart has its own place, whatever the
-/// width of a space in the reader's font.
+/// Draws a part of a line, and returns the column behind it. Words that spaces set apart have their own
+/// places, whatever the width of a space in the reader's font.
 fn part(picture: &mut Picture, mut column: usize, y: f64, class: &str, text: &str) -> usize {
     for (place, words) in text.split("  ").enumerate() {
         column += if place > 0 { 2 } else { 0 } + words.len() - words.trim_start().len();
@@ -33,7 +33,7 @@ fn part(picture: &mut Picture, mut column: usize, y: f64, class: &str, text: &st
     column
 }
 
-/// Draws a recording: commands behind `$ `, and what they have printed, with colours as the only escape sequences.
+/// Draws a recording: commands behind `$ `, and their output, with colours as the only escape sequences.
 fn terminal(recording: &str, title: &str, subtitle: &str) -> String {
     let height = LINE * recording.lines().count() as f64 + 20.0;
     let mut picture = Picture::new(TOP + height + 20.0, title, subtitle);
