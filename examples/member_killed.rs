@@ -17,12 +17,17 @@
 //! Exits with 0 if the lock was kept, with 1 if it was lost or two held it at once, with 2 if the run could
 //! not take place, and with 69 (`EX_UNAVAILABLE`) if this machine has no ZooKeeper.
 
+#[path = "common/mod.rs"]
+mod common;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use common::program::{self, Verdict};
+use common::{Error, round};
 use serde::Serialize;
 use test_support::{Mode, Options, ServerError, ZooKeeper};
 use tokio::task::{JoinHandle, block_in_place};
@@ -30,9 +35,7 @@ use zookeeper_recipes::{
     Client, FencingToken, InterProcessMutex, LockGuard, LockState, Lost, TransactionError,
 };
 
-/// Any failure; it ends the program with exit code 2.
-type Error = Box<dyn std::error::Error + Send + Sync>;
-
+const NAME: &str = "member_killed";
 const MEMBERS: usize = 3;
 const LOCK: &str = "/locks/sku-42";
 /// What is written under the lock.
@@ -43,10 +46,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The pause before a write of unknown outcome is sent again. It always writes the same.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The exit code if the lock was lost, or two held it at once.
-const BROKEN: u8 = 1;
-/// The exit code of a run that could not take place; the same as clap's.
-const TROUBLE: u8 = 2;
 /// The exit code if there is no ZooKeeper: `EX_UNAVAILABLE` of sysexits.h.
 const NO_ZOOKEEPER: u8 = 69;
 
@@ -74,41 +73,28 @@ impl Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let result = runtime.map_err(Error::from).and_then(|runtime| runtime.block_on(run(&arguments)));
-    match result {
-        Ok(report) => conclude(&arguments, &report),
-        Err(error) => {
-            eprintln!("member_killed: {error}");
-            let missing = matches!(error.downcast_ref(), Some(ServerError::Missing(_)));
-            ExitCode::from(if missing { NO_ZOOKEEPER } else { TROUBLE })
-        }
-    }
+    let report = runtime.map_err(Error::from).and_then(|runtime| runtime.block_on(run(&arguments)));
+    let concluded = report.and_then(|report| program::conclude(NAME, Some(verdict(&arguments, &report)?)));
+    concluded.unwrap_or_else(|error| {
+        eprintln!("{NAME}: {error}");
+        let missing = matches!(error.downcast_ref(), Some(ServerError::Missing(_)));
+        ExitCode::from(if missing { NO_ZOOKEEPER } else { program::TROUBLE })
+    })
 }
 
-fn conclude(arguments: &Arguments, report: &Report) -> ExitCode {
-    if arguments.json {
-        match serde_json::to_string(report) {
-            Ok(line) => println!("{line}"),
-            Err(error) => {
-                eprintln!("member_killed: {error}");
-                return ExitCode::from(TROUBLE);
-            }
-        }
-    }
-    if report.lost.is_none() && report.most_inside == 1 && report.tokens_rise && !arguments.json {
-        println!("OK: the lock was kept over {} kills, and one held it at a time", report.kills.len());
-    }
-    if let Some(lost) = &report.lost {
-        eprintln!("member_killed: {lost}");
-    }
-    if report.most_inside > 1 {
-        eprintln!("member_killed: {} held the lock at once", report.most_inside);
-    }
-    if report.lost.is_some() || report.most_inside > 1 || !report.tokens_rise {
-        ExitCode::from(BROKEN)
-    } else {
-        ExitCode::SUCCESS
-    }
+fn verdict(arguments: &Arguments, report: &Report) -> Result<Verdict, Error> {
+    let broken = [
+        report.lost.clone(),
+        (report.most_inside > 1).then(|| format!("{} held the lock at once", report.most_inside)),
+        (!report.tokens_rise).then(|| "the rival's token is not above the holder's".to_owned()),
+    ];
+    let json = if arguments.json { serde_json::to_string(report)? + "\n" } else { String::new() };
+    Ok(Verdict {
+        claim: format!("the lock was kept over {} kills, and one held it at a time", report.kills.len()),
+        text: json,
+        broken_promises: broken.into_iter().flatten().collect(),
+        troubles: Vec::new(),
+    })
 }
 
 /// The result as `--json` prints it.
@@ -167,8 +153,8 @@ impl Inside {
 
 async fn run(arguments: &Arguments) -> Result<Report, Error> {
     let session_timeout = arguments.session_timeout();
+    eprintln!("starting {MEMBERS} ZooKeeper members, session timeout {session_timeout:?}");
     let servers = block_in_place(|| ZooKeeper::ensemble(MEMBERS, &Options::new()))?;
-    println!("{MEMBERS} ZooKeeper members, session timeout {session_timeout:?}");
 
     let inside = Arc::new(Inside::default());
     let client = connect(&servers, session_timeout).await?;
@@ -177,7 +163,7 @@ async fn run(arguments: &Arguments) -> Result<Report, Error> {
     guard.transaction().create(RECORD, b"1").commit().await?;
     let rival_client = connect(&servers, session_timeout).await?;
     let rival = queue(&rival_client, &inside).await?;
-    println!("the holder has the lock, the rival waits");
+    eprintln!("the holder has the lock, the rival waits");
 
     let (mut kills, mut lost) = (Vec::new(), None);
     if arguments.majority {
@@ -210,16 +196,17 @@ async fn run(arguments: &Arguments) -> Result<Report, Error> {
     if lost.is_some() {
         // The holder has stopped. Its node is deleted when the servers are back.
         drop(guard);
+        eprintln!("starting the members again");
         start_again(&servers, &(0..MEMBERS).collect::<Vec<_>>())?;
     } else {
-        println!("the holder releases the lock");
+        eprintln!("the holder releases the lock");
         tokio::time::timeout(PATIENCE, guard.release()).await.map_err(|_| "the release took too long")??;
     }
     let (granted, rivals_token) = tokio::time::timeout(PATIENCE, rival)
         .await
         .map_err(|_| "the rival was not granted the lock")???;
     let rival_granted_after_seconds = seconds(granted.saturating_duration_since(let_go));
-    println!(
+    eprintln!(
         "{rival_granted_after_seconds:8.3} s later the rival has it: token {rivals_token}, after {token}"
     );
     // The servers go with this process; closing would wait for them if they are not well.
@@ -326,7 +313,7 @@ async fn kill(
         (false, true) => ": the holder's connection",
         (false, false) => "",
     };
-    println!("{} killed{roles}", names.join(" and "));
+    eprintln!("{} killed{roles}", names.join(" and "));
 
     let mut write = std::pin::pin!(write(guard));
     let mut written = None;
@@ -335,7 +322,7 @@ async fn kill(
             changed = guard.state_changed(state), if written.is_none() || state != LockState::Held => {
                 state = changed;
                 let after_seconds = seconds(killed.elapsed());
-                println!("{after_seconds:8.3} s after it the lock is {state:?}");
+                eprintln!("{after_seconds:8.3} s after it the lock is {state:?}");
                 kill.states.push(Seen { state: format!("{state:?}"), after_seconds });
                 if matches!(state, LockState::Lost(_)) {
                     break Some(guard.lost().await);
@@ -351,7 +338,7 @@ async fn kill(
         }
     };
     if let Some(after_seconds) = written {
-        println!("{after_seconds:8.3} s after it a write under the lock was committed");
+        eprintln!("{after_seconds:8.3} s after it a write under the lock was committed");
     }
     kill.committed_after_seconds = written;
     Ok((kill, lost))
@@ -368,5 +355,5 @@ async fn write(guard: &LockGuard) -> Result<(), TransactionError> {
 }
 
 fn seconds(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1e6).round() / 1e6
+    round(duration.as_secs_f64())
 }

@@ -18,6 +18,8 @@ mod pictures;
 mod rules;
 #[path = "surface/shapes.rs"]
 mod shapes;
+#[path = "surface/terminals.rs"]
+mod terminals;
 
 use std::error::Error;
 use std::fmt::{Debug, Display};

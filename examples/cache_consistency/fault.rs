@@ -52,13 +52,13 @@ impl FaultInjector {
             Fault::Kill => {
                 kill_process(pid, Signal::KILL)?;
                 history.killed(worker);
-                "a writer was killed with the lock".to_owned()
+                "a writer was killed".to_owned()
             }
             Fault::Pause(role) => {
                 let (paused, since) = (monotonic(), Instant::now());
                 self.victim = Some(Victim { worker, role, pid, from, paused, since });
                 let role = if role == Role::Reader { "reader" } else { "writer" };
-                format!("a {role} is stopped with the lock")
+                format!("a {role} is stopped")
             }
         }))
     }

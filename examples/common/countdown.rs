@@ -22,13 +22,14 @@ impl Drop for Countdown {
 }
 
 impl Countdown {
-    /// Shows `what` with the seconds that are left of the session timeout.
+    /// Shows `what` with the seconds that are left of the session timeout. With a short `what` it fits beside
+    /// the bar of a terminal of 80 columns.
     pub(crate) fn start(bar: &ProgressBar, what: String, session_timeout: Duration) -> Self {
         let (shown, since) = (bar.clone(), Instant::now());
         let mut task = JoinSet::new();
         task.spawn(async move {
             while let Some(left) = session_timeout.checked_sub(since.elapsed()) {
-                shown.set_message(format!("{what}; its session lives on for {:.1} s", left.as_secs_f64()));
+                shown.set_message(format!("{what}, session ends in {:.1} s", left.as_secs_f64()));
                 tokio::time::sleep(TICK).await;
             }
             shown.set_message("");

@@ -12,7 +12,7 @@ use super::{Error, chain, worker};
 /// The exit code of a run in which the lock did not do its work.
 const BROKEN: u8 = 1;
 /// The exit code of a run that could not do what it was asked for; the same as clap's.
-const TROUBLE: u8 = 2;
+pub(crate) const TROUBLE: u8 = 2;
 /// The exit code of a run that was interrupted: 128 plus the number of SIGINT, as in a shell.
 const INTERRUPTED: u8 = 130;
 
@@ -85,7 +85,8 @@ fn paint(text: &str, colour: u8) -> String {
     format!("\x1b[1;{colour}m{text}\x1b[0m")
 }
 
-fn conclude(name: &str, verdict: Option<Verdict>) -> Result<ExitCode, Error> {
+/// Prints a verdict, and returns the exit code.
+pub(crate) fn conclude(name: &str, verdict: Option<Verdict>) -> Result<ExitCode, Error> {
     let Some(Verdict { claim, text, broken_promises, troubles }) = verdict else {
         eprintln!("{name}: interrupted");
         return Ok(ExitCode::from(INTERRUPTED));

@@ -86,7 +86,7 @@ impl FaultInjector {
             let expiry = self.expiries.spawn(until_expired(worker, lock.clone()));
             let user = event.user;
             self.victim = Some(Victim { worker, pid, user, product, from, paused, since, expiry });
-            return Ok(Some(format!("worker {} is stopped with the lock", worker + 1)));
+            return Ok(Some(format!("worker {} is stopped", worker + 1)));
         };
         // The signal came too late: the victim had left its critical section.
         let escaped = victim.user == event.user && matches!(event.kind, EventKind::Ended { .. });
@@ -139,7 +139,7 @@ impl FaultInjector {
             Fault::Kill => {
                 kill_process(pid, Signal::KILL)?;
                 history.incidents.push(Incident::Killed { worker, at: monotonic() });
-                Some(format!("worker {} was killed with the lock", worker + 1))
+                Some(format!("worker {} was killed", worker + 1))
             }
             Fault::Pause => {
                 // The present holder has read the stock and has not written yet: the worst moment to resume

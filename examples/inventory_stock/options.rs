@@ -69,12 +69,22 @@ pub(crate) struct Options {
 /// still fit into one list of children.
 const FAIR_AT_ONCE: usize = 500;
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Scenario {
+#[derive(Clone, Copy, Debug, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum Scenario {
     /// The sale of an article about Curator's mutex: many users, few items, a short wait
     ArticleSale,
     /// The rush of an article about a lock in Redis: 100,000 users, a long wait, a second of work per order
     ArticleRush,
+}
+
+impl Scenario {
+    /// Returns the scenario's name, and where it is from.
+    pub(crate) fn source(self) -> &'static str {
+        match self {
+            Self::ArticleSale => "article-sale, after an article about Curator's mutex",
+            Self::ArticleRush => "article-rush, after an article about a lock in Redis",
+        }
+    }
 }
 
 /// A fault for the worker that holds a lock.
@@ -101,6 +111,7 @@ pub(crate) enum Lock {
 /// What all workers need to know of the sale.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
+    pub(crate) scenario: Scenario,
     pub(crate) skus: u32,
     /// Of each product.
     pub(crate) stock: u32,
@@ -163,6 +174,7 @@ impl Options {
         // The article's, or the least that ZooKeeper grants by default.
         let session_timeout = ms(if faults { 4_000 } else { 5_000 });
         Config {
+            scenario: self.scenario,
             skus: self.skus,
             stock: self.stock.unwrap_or(stock),
             users: self.users.unwrap_or(users),

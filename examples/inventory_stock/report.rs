@@ -103,6 +103,14 @@ impl Ledger {
         self.peak_lock_nodes = peak_lock_nodes;
     }
 
+    /// Counts the users who never went inside.
+    fn outside(&self) -> Outside {
+        let mut outside = Outside::default();
+        let users = (1..).zip(&self.outcomes).filter(|(user, _)| self.history.last_of(*user).is_none());
+        users.for_each(|(_, outcome)| outside.add(outcome.as_ref()));
+        outside
+    }
+
     /// Compares the reports with the database.
     pub(crate) fn close(self, counts: &[Count], faults: &[Fault]) -> Report {
         let Config { stock, users, workers, .. } = self.config;
@@ -151,6 +159,8 @@ impl Ledger {
             }
         }
         let paused = self.history.paused();
+        let outside = self.outside();
+        let inside = users - outside.total();
         let figures = Figures {
             backend: self.backend,
             stock: stock.saturating_mul(self.config.skus),
@@ -160,6 +170,9 @@ impl Ledger {
             sold_out,
             timed_out,
             lost,
+            inside,
+            inside_again: self.history.sections.len() as u32 - inside,
+            outside,
             oversold: skus.iter().map(|product| product.oversold).sum(),
             overlaps: self.history.overlaps().len() as u32,
             fenced,
@@ -203,6 +216,12 @@ pub(crate) struct Figures {
     timed_out: u32,
     /// Users of a worker that was killed.
     lost: u32,
+    /// Users who were inside, of whatever outcome.
+    inside: u32,
+    /// How often one of them went inside again, after losing the lock.
+    inside_again: u32,
+    /// The other users.
+    outside: Outside,
     /// Orders that took nothing off the stock.
     oversold: u32,
     /// Users who went in while another was inside, which lasts until the last moment at which the guard said
@@ -230,6 +249,43 @@ pub(crate) struct Figures {
     wait_p50_ms: f64,
     wait_p99_ms: f64,
     skus: Vec<Product>,
+}
+
+/// Users who never went inside, by what became of them.
+#[derive(Debug, Default, Serialize)]
+struct Outside {
+    sold_out: u32,
+    timed_out: u32,
+    lost: u32,
+    failed: u32,
+}
+
+impl Outside {
+    fn add(&mut self, outcome: Option<&Outcome>) {
+        *match outcome {
+            Some(Outcome::SoldOut) => &mut self.sold_out,
+            Some(Outcome::TimedOut) => &mut self.timed_out,
+            // Its worker ended first. A sale without a visit is not accounted for.
+            None | Some(Outcome::Sold) => &mut self.lost,
+            Some(Outcome::Failed(_)) => &mut self.failed,
+        } += 1;
+    }
+
+    fn total(&self) -> u32 {
+        self.sold_out + self.timed_out + self.lost + self.failed
+    }
+
+    /// Returns what became of them, without the rows of zero.
+    fn text(&self) -> String {
+        let reasons = [
+            (self.sold_out, "saw that nothing was left"),
+            (self.timed_out, "did not get the lock in time"),
+            (self.lost, "were of the worker that was killed"),
+            (self.failed, "failed"),
+        ];
+        let reasons = reasons.iter().filter(|(users, _)| *users > 0);
+        reasons.map(|(users, what)| format!("{users} {what}")).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// The result for one product.
@@ -355,6 +411,7 @@ impl fmt::Display for Report {
             "{} users, {} in stock, {} workers, {lock}{server}: {:.3} s",
             config.users, config.stock, config.workers, figures.seconds
         )?;
+        writeln!(f, "scenario {}", config.scenario.source())?;
         writeln!(f)?;
         let rows = [
             ("sold", figures.sold),
@@ -387,11 +444,14 @@ impl fmt::Display for Report {
             writeln!(f, "{worker:<12}{:>12}{:>8}{percent:>7.0}%", share.sections, share.sold)?;
         }
         writeln!(f)?;
-        let inside: u32 = self.shares.iter().map(|share| share.sections).sum();
-        let outside = figures.sold_out.saturating_sub(inside.saturating_sub(figures.sold));
-        if config.lock != Lock::ReadWrite && outside > 0 {
-            writeln!(f, "{outside} users saw that nothing was left, and did not go inside")?;
+        write!(f, "{} users were inside", figures.inside)?;
+        if figures.inside_again > 0 {
+            write!(f, ", {} of them again after losing the lock", figures.inside_again)?;
         }
+        if figures.outside.total() > 0 {
+            write!(f, "; of the others, {}", figures.outside.text())?;
+        }
+        writeln!(f)?;
         if config.lock != Lock::None {
             writeln!(
                 f,

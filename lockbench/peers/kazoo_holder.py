@@ -1,4 +1,4 @@
-"""kazoo as a holder of the matrix: reads one JSON object a line on stdin, a step of a lock, answers one a line on stdout.
+"""kazoo as a holder of the matrix: reads JSON objects on stdin, each a step of a lock, and answers on stdout.
 
 src/step.rs says which steps there are.
 """
@@ -11,8 +11,8 @@ import time
 
 from kazoo.client import KazooClient, KazooState
 
-# How often a holder asks its lock whether it is held; for how long a caller asks again whose call has failed, and how
-# soon, in seconds.
+# How often a holder asks its lock whether it is held; for how long a caller asks again whose call has failed,
+# and how soon, in seconds.
 EVERY = 0.005
 PATIENCE = 30.0
 AGAIN = 0.05
@@ -24,7 +24,7 @@ class Holder:
     def __init__(self, servers, path, millis, careful, journal):
         self.client = KazooClient(hosts=servers, timeout=millis / 1000)
         self.careful = careful
-        # What the listener has been told of the connection, and whether the session has ended since the grant.
+        # The connection as its listener knows it, and whether the session has ended since the grant.
         self.connected, self.lost = True, False
         self.granted = False
         self.client.add_listener(self.listen)

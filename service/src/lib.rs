@@ -1,5 +1,7 @@
 //! A shop's web service: each order is a sale under the lock of its item. docs/service.md has the design.
 
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod stock;
 
 use std::sync::Arc;
@@ -128,6 +130,8 @@ pub async fn serve(
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(ready))
         .with_state(shop);
+    #[cfg(feature = "metrics")]
+    let routes = routes.route("/metrics", get(metrics::scrape));
     let (stops, stopped) = oneshot::channel();
     let stopping = async move {
         stop.await;
@@ -137,7 +141,8 @@ pub async fn serve(
     let mut served =
         tokio::spawn(axum::serve(listener, routes).with_graceful_shutdown(stopping).into_future());
     tokio::select! {
-        // The server without a connection ends in the same moment, and the session is to be closed all the same.
+        // The server without a connection ends in the same moment, and the session is to be closed all the
+        // same.
         biased;
         _ = stopped => {}
         failed = &mut served => return Ok(failed??),

@@ -33,8 +33,13 @@ async fn run() -> Result<(), Error> {
         let (sku, left) = item.split_once('=').ok_or("an argument is an item and its stock: sku-42=100")?;
         stock.set(sku, left.parse()?)?;
     }
-    // It may start before ZooKeeper does, and is not ready until then.
     let client = Client::builder().session_timeout(SESSION_TIMEOUT);
+    #[cfg(feature = "metrics")]
+    let client = {
+        service::metrics::install()?;
+        client.metrics_prefixes(["/stock"])
+    };
+    // It may start before ZooKeeper does, and is not ready until then.
     let client = client.connect_lazy(&variable("ZK_CONNECT", "127.0.0.1:2181"))?;
     let listener = TcpListener::bind(variable("LISTEN", "127.0.0.1:8080")).await?;
     println!("http://{}", listener.local_addr()?);

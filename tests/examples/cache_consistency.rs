@@ -172,8 +172,8 @@ fn says_what_is_wrong() -> TestResult {
 /// While the lock of a worker that was killed or stopped is not free, nothing is written.
 fn a_terminal_shows_why_it_waits() -> TestResult {
     for (fault, words) in [
-        ("--kill-one", "a writer was killed with the lock"),
-        ("--pause-one", "a reader is stopped with the lock"),
+        ("--kill-one", "a writer was killed, session ends in 4."),
+        ("--pause-one", "a reader is stopped, session ends in 4."),
     ] {
         let (status, shown) = shown_on_a_terminal(run_on(None, &[fault, "--session-timeout", SHORT])?)?;
         assert!(status.success(), "{status}: {shown}");

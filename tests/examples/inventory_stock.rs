@@ -11,7 +11,7 @@ use serde_json::Value;
 use test_support::{Suite, peers, poll_until, shared_ensemble, shared_standalone, shown_on_a_terminal};
 use zookeeper_test_server::{LogEntry, LogKind, Op, Server};
 
-use super::{TestResult, command, number, report_of, said};
+use super::{Test, TestResult, command, number, report_of, said};
 
 /// For a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,49 +21,37 @@ const PATIENT: &str = "60s";
 
 /// Adds the trials, the longest first.
 pub(crate) fn add_all(suite: &mut Suite) {
-    suite.add("in-process", "sale::the_rush", || the_rush(None));
     for lock in ["mutex", "fair", "read-write"] {
         let name = format!("sale::both_faults_and_several_products_with_{}", lock.replace('-', "_"));
         suite.add("in-process", &name, move || both_faults_and_several_products(lock));
     }
-    suite.add("in-process", "sale::a_terminal_shows_why_it_waits", a_terminal_shows_why_it_waits);
-    suite.add("in-process", "sale::draws_what_happened", draws_what_happened);
-    suite.add("in-process", "sale::sells_what_there_is", || sells_what_there_is("mutex"));
-    suite.add("in-process", "sale::sells_what_there_is_fairly", || sells_what_there_is("fair"));
-    suite.add(
-        "in-process",
-        "sale::with_a_fair_lock_every_user_has_a_node",
-        with_a_fair_lock_every_user_has_a_node,
-    );
-    suite.add("in-process", "sale::looks_under_the_read_lock", looks_under_the_read_lock);
-    suite.add("in-process", "sale::a_hundred_thousand_users", a_hundred_thousand_users);
-    suite.add("in-process", "sale::without_a_lock_it_oversells", without_a_lock_it_oversells);
-    suite.add("in-process", "sale::time_is_up_for_some", time_is_up_for_some);
-    suite.add("in-process", "sale::keeps_its_database", keeps_its_database);
-    suite.add("in-process", "sale::leaves_other_databases_alone", leaves_other_databases_alone);
-    suite.add("in-process", "sale::says_what_is_wrong", says_what_is_wrong);
-    suite.add("in-process", "sale::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too);
-    suite.add(
-        "in-process",
-        "sale::workers_do_not_outlive_a_killed_sale",
-        workers_do_not_outlive_a_killed_sale,
-    );
-    suite
-        .add("in-process", "sale::goes_on_without_a_killed_worker", || goes_on_without_a_killed_worker(None));
+    let in_process: [(&str, Test); 20] = [
+        ("sale::the_rush", || the_rush(None)),
+        ("sale::a_terminal_shows_why_it_waits", a_terminal_shows_why_it_waits),
+        ("sale::draws_what_happened", draws_what_happened),
+        ("sale::sells_what_there_is", || sells_what_there_is("mutex")),
+        ("sale::sells_what_there_is_fairly", || sells_what_there_is("fair")),
+        ("sale::with_a_fair_lock_every_user_has_a_node", with_a_fair_lock_every_user_has_a_node),
+        ("sale::looks_under_the_read_lock", looks_under_the_read_lock),
+        ("sale::a_hundred_thousand_users", a_hundred_thousand_users),
+        ("sale::without_a_lock_it_oversells", without_a_lock_it_oversells),
+        ("sale::time_is_up_for_some", time_is_up_for_some),
+        ("sale::keeps_its_database", keeps_its_database),
+        ("sale::leaves_other_databases_alone", leaves_other_databases_alone),
+        ("sale::says_what_is_wrong", says_what_is_wrong),
+        ("sale::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too),
+        ("sale::workers_do_not_outlive_a_killed_sale", workers_do_not_outlive_a_killed_sale),
+        ("sale::goes_on_without_a_killed_worker", || goes_on_without_a_killed_worker(None)),
+        ("sale::a_lock_per_product", a_lock_per_product),
+        ("sale::draws_overlaps_as_such", draws_overlaps_as_such),
+        ("sale::releases_before_the_next_one_gets_the_lock", releases_before_the_next_one_gets_the_lock),
+        ("sale::a_stopped_worker_ends_with_a_killed_sale", a_stopped_worker_ends_with_a_killed_sale),
+    ];
+    for (name, test) in in_process {
+        suite.add("in-process", name, test);
+    }
     // Shows: paused-process
     suite.add("in-process", "sale::refuses_a_paused_worker", || refuses_a_paused_worker(None));
-    suite.add("in-process", "sale::a_lock_per_product", a_lock_per_product);
-    suite.add("in-process", "sale::draws_overlaps_as_such", draws_overlaps_as_such);
-    suite.add(
-        "in-process",
-        "sale::says_that_a_lock_is_released_before_the_next_one_gets_it",
-        says_that_a_lock_is_released_before_the_next_one_gets_it,
-    );
-    suite.add(
-        "in-process",
-        "sale::a_stopped_worker_does_not_outlive_a_killed_sale",
-        a_stopped_worker_does_not_outlive_a_killed_sale,
-    );
     suite.add_needing("zookeeper", "sale::goes_on_without_a_killed_worker", peers::zookeeper(), |_| {
         goes_on_without_a_killed_worker(Some(&shared_standalone()?.connect_string()))
     });
@@ -95,6 +83,10 @@ fn report(sale: Command, exit_code: i32) -> Result<Value, Box<dyn Error>> {
     let users: u64 = ["sold", "sold_out", "timed_out", "lost"].iter().map(|name| number(&report, name)).sum();
     assert_eq!(users, number(&report, "users"), "{report}");
     assert_eq!(number(&report, "unaccounted"), 0, "{report}");
+    let outside = &report["outside"];
+    let outside: u64 =
+        ["sold_out", "timed_out", "lost", "failed"].iter().map(|name| number(outside, name)).sum();
+    assert_eq!(number(&report, "inside") + outside, users, "{report}");
     Ok(report)
 }
 
@@ -190,6 +182,9 @@ fn goes_on_without_a_killed_worker(servers: Option<&str>) -> TestResult {
     assert!((1..=8).contains(&killed), "{report}");
     // None of its users had bought before; it has one of 8 shares.
     assert_eq!(number(&report, "lost"), (killed..=99).step_by(8).count() as u64, "{report}");
+    // One of them had gone inside.
+    assert_eq!(number(&report["outside"], "lost") + 1, number(&report, "lost"), "{report}");
+    assert_eq!(number(&report, "inside_again"), 0, "{report}");
     // Its lock is free when its session has expired.
     assert!(report["seconds"].as_f64() >= Some(4.0), "{report}");
     Ok(())
@@ -280,7 +275,7 @@ fn draws_overlaps_as_such() -> TestResult {
 /// While the lock of a worker that was killed or stopped is not free, no user leaves.
 fn a_terminal_shows_why_it_waits() -> TestResult {
     for (fault, words) in
-        [("--kill-one", "was killed with the lock"), ("--pause-one", "is stopped with the lock")]
+        [("--kill-one", "was killed, session ends in 4."), ("--pause-one", "is stopped, session ends in 4.")]
     {
         let (status, shown) = shown_on_a_terminal(sale(&[fault, "--session-timeout", SHORT])?)?;
         assert!(status.success(), "{status}: {shown}");
@@ -291,7 +286,7 @@ fn a_terminal_shows_why_it_waits() -> TestResult {
 }
 
 /// Each process says what it does, so the order of the lines is that of what happened.
-fn says_that_a_lock_is_released_before_the_next_one_gets_it() -> TestResult {
+fn releases_before_the_next_one_gets_the_lock() -> TestResult {
     let output = sale(&["--verbose", "--wait", "30s"])?.output()?;
     let text = said(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -378,7 +373,7 @@ fn workers_do_not_outlive_a_killed_sale() -> TestResult {
 }
 
 /// Its session is longer than this test's patience, so it is stopped until the sale dies.
-fn a_stopped_worker_does_not_outlive_a_killed_sale() -> TestResult {
+fn a_stopped_worker_ends_with_a_killed_sale() -> TestResult {
     let mut command = sale(&["--pause-one", "--verbose", "--session-timeout", "10m"])?;
     let mut sale = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let mut stderr = BufReader::new(sale.stderr.take().ok_or("no stderr")?);

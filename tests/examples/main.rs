@@ -149,7 +149,7 @@ fn a_terminal_shows_how_far_it_is() -> TestResult {
     let (status, shown) = shown_on_a_terminal(command(None, "daily_job", &args)?)?;
     assert!(status.success(), "{status}: {shown}");
     assert!(shown.contains("/56 wake-ups"), "{shown}");
-    assert!(shown.contains("was killed; its session lives on"), "{shown}");
+    assert!(shown.contains("was killed, session ends in 4."), "{shown}");
     Ok(())
 }
 

@@ -6,20 +6,18 @@ use std::process::Command;
 use serde_json::Value;
 use test_support::{Suite, peers};
 
-use super::{TestResult, command, report_of};
+use super::{Test, TestResult, command, report_of};
 
 /// Adds the trials, the longest first.
 pub(crate) fn add_all(suite: &mut Suite) {
     suite.add("in-process", "member_killed::says_what_to_install", says_what_to_install);
-    suite.add_needing("zookeeper-3", "member_killed::keeps_the_lock", peers::zookeeper(), |_| {
-        keeps_the_lock()
-    });
-    suite.add_needing(
-        "zookeeper-3",
-        "member_killed::tells_when_the_majority_is_gone",
-        peers::zookeeper(),
-        |_| tells_when_the_majority_is_gone(),
-    );
+    let on_members: [(&str, Test); 2] = [
+        ("member_killed::keeps_the_lock", keeps_the_lock),
+        ("member_killed::tells_when_the_majority_is_gone", tells_when_the_majority_is_gone),
+    ];
+    for (name, test) in on_members {
+        suite.add_needing("zookeeper-3", name, peers::zookeeper(), move |_| test());
+    }
 }
 
 fn program(args: &[&str]) -> Result<Command, Box<dyn Error>> {

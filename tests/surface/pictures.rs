@@ -1,5 +1,5 @@
-//! The pictures of docs/how-a-lock-works.md. They have a background, so that they can be read on any page, a dark
-//! one where the reader prefers that.
+//! The pictures of docs/how-a-lock-works.md, and how pictures are drawn. They have a background, so that they
+//! can be read on any page, a dark one where the reader prefers that.
 
 use std::fmt::Write;
 
@@ -11,6 +11,7 @@ const WIDTH: f64 = 760.0;
 const STYLE: &str = "\
 <style>
 text{font:12px sans-serif;fill:#1f2328} .big{font-size:16px} .head{font-weight:bold} .faint{fill:#59636e}
+.mono{font-family:monospace} .good{font-weight:bold;fill:#116329} .bad{font-weight:bold;fill:#a40e26}
 .page{fill:#fff} .node{fill:#f0f2f5;stroke:#8c959f} .held{fill:#cdeeda;stroke:#1b7f5c}
 .doubt{fill:#fbe9b7;stroke:#b07d12}
 .lost{fill:#f9d3d7;stroke:#d1495b} .other{fill:#dbe7f7;stroke:#3b6fb6} .lane{stroke:#8c959f;fill:none}
@@ -18,7 +19,8 @@ text{font:12px sans-serif;fill:#1f2328} .big{font-size:16px} .head{font-weight:b
 .way{stroke:#3b6fb6;fill:none;stroke-width:1.5} .vain{stroke:#d1495b;fill:none;stroke-width:1.5}
 .tip{fill:#3b6fb6}
 @media (prefers-color-scheme: dark) {
-text{fill:#e6edf3} .faint{fill:#9aa4af} .page{fill:#0d1117} .node{fill:#21262d;stroke:#7d8590}
+text{fill:#e6edf3} .faint{fill:#9aa4af} .good{fill:#56d364} .bad{fill:#ff8f86}
+.page{fill:#0d1117} .node{fill:#21262d;stroke:#7d8590}
 .held{fill:#12402f;stroke:#3fb98a} .doubt{fill:#4a3a0c;stroke:#d9a93a} .lost{fill:#4f1d24;stroke:#f0808d}
 .other{fill:#1b3556;stroke:#79aef0} .lane,.grid{stroke:#7d8590} .way{stroke:#79aef0} .vain{stroke:#f0808d}
 .tip{fill:#79aef0}
@@ -30,12 +32,12 @@ markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">\
 ";
 
 /// A picture that grows.
-struct Picture {
+pub(super) struct Picture {
     svg: String,
 }
 
 impl Picture {
-    fn new(height: f64, title: &str, subtitle: &str) -> Self {
+    pub(super) fn new(height: f64, title: &str, subtitle: &str) -> Self {
         let svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
              height=\"{height}\" role=\"img\">\n<title>{title}</title>\n{STYLE}\
@@ -52,14 +54,14 @@ impl Picture {
         let _ = writeln!(self.svg, "{element}");
     }
 
-    /// Writes a text, which has no characters that XML would mistake.
-    fn text(&mut self, (x, y): (f64, f64), class: &str, anchor: &str, text: &str) {
+    pub(super) fn text(&mut self, (x, y): (f64, f64), class: &str, anchor: &str, text: &str) {
+        let text = text.replace('&', "&amp;").replace('<', "&lt;");
         self.add(format_args!(
             r#"<text x="{x:.1}" y="{y:.1}" class="{class}" text-anchor="{anchor}">{text}</text>"#
         ));
     }
 
-    fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str) {
+    pub(super) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str) {
         self.add(format_args!(
             r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" rx="5" class="{class}"/>"#
         ));
@@ -71,31 +73,14 @@ impl Picture {
         self.add(format_args!(r#"<path class="{class}" d="{path}"{tip}/>"#));
     }
 
-    fn end(self) -> String {
+    pub(super) fn end(self) -> String {
         self.svg + "</svg>\n"
     }
 }
 
-/// A node in a queue.
-struct Node {
-    name: &'static str,
-    client: &'static str,
-    holds: bool,
-    /// How many places before it the node is that it watches.
-    watches: Option<usize>,
-    /// How many tasks of its client wait in memory.
-    in_memory: u32,
-}
-
-const fn node(
-    name: &'static str,
-    client: &'static str,
-    holds: bool,
-    watches: Option<usize>,
-    in_memory: u32,
-) -> Node {
-    Node { name, client, holds, watches, in_memory }
-}
+/// A node in a queue: its name, its client, whether it holds the lock, how many places before it the node is
+/// that it watches, and how many tasks of its client wait in memory.
+type Node = (&'static str, &'static str, bool, Option<usize>, u32);
 
 /// Draws the nodes of a queue beside each other, and an arrow from each to the one that it watches.
 fn draw_queue(picture: &mut Picture, top: f64, nodes: &[Node], width: f64, gap: f64) {
@@ -103,23 +88,23 @@ fn draw_queue(picture: &mut Picture, top: f64, nodes: &[Node], width: f64, gap: 
     let count = nodes.len() as f64;
     let left = (WIDTH - width * count - gap * (count - 1.0)) / 2.0;
     let middle = |place: usize| left + (width + gap) * place as f64 + width / 2.0;
-    for (place, node) in nodes.iter().enumerate() {
-        let (x, class) = (middle(place), if node.holds { "held" } else { "node" });
+    for (place, &(name, client, holds, watches, in_memory)) in nodes.iter().enumerate() {
+        let (x, class) = (middle(place), if holds { "held" } else { "node" });
         picture.rect((x - width / 2.0, top), (width, HEIGHT), class);
-        picture.text((x, top + 19.0), "head", "middle", node.name);
-        picture.text((x, top + 35.0), "", "middle", if node.holds { "holds" } else { "waits" });
-        picture.text((x, top + HEIGHT + 18.0), "faint", "middle", node.client);
-        let tasks = node.in_memory + 1;
+        picture.text((x, top + 19.0), "head", "middle", name);
+        picture.text((x, top + 35.0), "", "middle", if holds { "holds" } else { "waits" });
+        picture.text((x, top + HEIGHT + 18.0), "faint", "middle", client);
+        let tasks = in_memory + 1;
         let first = x - f64::from(tasks - 1) * 8.0;
-        for task in (0..tasks).filter(|_| node.in_memory > 0) {
-            let class = if task == 0 && node.holds { "held" } else { "node" };
+        for task in (0..tasks).filter(|_| in_memory > 0) {
+            let class = if task == 0 && holds { "held" } else { "node" };
             let x = first + f64::from(task) * 16.0;
             picture.add(format_args!(
                 r#"<circle cx="{x:.1}" cy="{:.1}" r="5" class="{class}"/>"#,
                 top + HEIGHT + 34.0
             ));
         }
-        if let Some(before) = node.watches {
+        if let Some(before) = watches {
             let to = middle(place - before);
             let height = 14.0 + 16.0 * before as f64;
             let (from, to) = (x - 14.0, to + 14.0);
@@ -137,18 +122,18 @@ fn draw_queue(picture: &mut Picture, top: f64, nodes: &[Node], width: f64, gap: 
 
 fn queue() -> String {
     let mutex = [
-        node("lock-12", "client A", true, None, 2),
-        node("lock-13", "client B", false, Some(1), 3),
-        node("lock-14", "client C", false, Some(1), 0),
-        node("lock-15", "client D", false, Some(1), 1),
+        ("lock-12", "client A", true, None, 2),
+        ("lock-13", "client B", false, Some(1), 3),
+        ("lock-14", "client C", false, Some(1), 0),
+        ("lock-15", "client D", false, Some(1), 1),
     ];
     let read_write = [
-        node("read 31", "client A", true, None, 0),
-        node("read 32", "client B", true, None, 0),
-        node("write 33", "client C", false, Some(1), 0),
-        node("read 34", "client D", false, Some(1), 0),
-        node("read 35", "client E", false, Some(2), 0),
-        node("write 36", "client F", false, Some(1), 0),
+        ("read 31", "client A", true, None, 0),
+        ("read 32", "client B", true, None, 0),
+        ("write 33", "client C", false, Some(1), 0),
+        ("read 34", "client D", false, Some(1), 0),
+        ("read 35", "client E", false, Some(2), 0),
+        ("write 36", "client F", false, Some(1), 0),
     ];
     let subtitle =
         "a box is a node of the lock's directory, by number; an arrow leads to the node that is watched";

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, BufRead as _, Write as _};
 use std::time::{Duration, UNIX_EPOCH};
 
+use serde_json::{Value, json};
 use zookeeper_recipes::{
     Client, Contender, Error, ErrorKind, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore,
 };
@@ -99,46 +100,27 @@ impl Queue {
     }
 
     fn json(&self, path: &str) -> String {
-        let list =
-            |contenders: &[Contender]| contenders.iter().map(contender_as_json).collect::<Vec<_>>().join(",");
-        let (holders, waiters) = (list(&self.holders), list(&self.waiters));
-        format!("{{\"path\":{},\"holders\":[{holders}],\"waiters\":[{waiters}]}}\n", quoted(path))
+        let list = |contenders: &[Contender]| contenders.iter().map(contender_as_json).collect::<Vec<_>>();
+        let json = json!({"path": path, "holders": list(&self.holders), "waiters": list(&self.waiters)});
+        format!("{json}\n")
     }
 }
 
-fn contender_as_json(contender: &Contender) -> String {
+fn contender_as_json(contender: &Contender) -> Value {
     let identity = contender.identity();
-    let since = contender.since().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    let optional = |text: Option<String>| text.map_or_else(|| "null".to_owned(), |text| quoted(&text));
-    let fields = [
-        ("node", quoted(contender.node().as_str())),
-        ("kind", quoted(&contender.kind().to_string())),
-        ("owner", quoted(identity.text())),
-        ("host", optional(identity.host().map(str::to_owned))),
-        ("pid", identity.pid().map_or_else(|| "null".to_owned(), |pid| pid.to_string())),
-        ("name", optional(identity.name().map(str::to_owned))),
-        ("session", quoted(&format!("{:#x}", contender.session_id()))),
-        ("token", optional(contender.token().map(|token| token.to_string()))),
-        ("queued_since_ms", since.to_string()),
-        ("queued_for_seconds", format!("{:.3}", contender.age().as_secs_f64())),
-    ];
-    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-    format!("{{{}}}", fields.join(","))
-}
-
-/// A string as JSON has it.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            // A write to a `String` does not fail.
-            '\0'..='\x1f' | '\x7f' => drop(write!(quoted, "\\u{:04x}", u32::from(character))),
-            _ => quoted.push(character),
-        }
-    }
-    quoted.push('"');
-    quoted
+    let milliseconds = |duration: Duration| duration.as_millis() as u64;
+    json!({
+        "node": contender.node().as_str(),
+        "kind": contender.kind().to_string(),
+        "owner": identity.text(),
+        "host": identity.host(),
+        "pid": identity.pid(),
+        "name": identity.name(),
+        "session": format!("{:#x}", contender.session_id()),
+        "token": contender.token().map(|token| token.to_string()),
+        "queued_since_ms": milliseconds(contender.since().duration_since(UNIX_EPOCH).unwrap_or_default()),
+        "queued_for_seconds": milliseconds(contender.age()) as f64 / 1000.0,
+    })
 }
 
 fn print(text: &str) -> Result<(), Failure> {
@@ -219,14 +201,4 @@ fn is_confirmed(holder: &Contender) -> Result<bool, Failure> {
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn strings_are_quoted_as_json() {
-        assert_eq!(quoted("a\"b\\c\n\u{e4}"), "\"a\\\"b\\\\c\\u000a\u{e4}\"");
-    }
 }

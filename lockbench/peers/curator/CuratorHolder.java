@@ -13,8 +13,8 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.apache.zookeeper.data.Stat;
 
 /**
- * Apache Curator as a holder of the matrix: reads one JSON object a line on stdin, a step of a lock, answers one a line
- * on stdout. src/step.rs says which steps there are.
+ * Apache Curator as a holder of the matrix: reads one JSON object a line on stdin, a step of a lock, answers
+ * one a line on stdout. src/step.rs says which steps there are.
  */
 public final class CuratorHolder implements AutoCloseable {
     /** How often a holder asks its lock whether it is held. */
@@ -30,7 +30,7 @@ public final class CuratorHolder implements AutoCloseable {
     private final boolean careful;
     private final FileOutputStream journal;
 
-    /** What the listener has been told of the connection, and whether the session has ended since the grant. */
+    /** The connection as its listener knows it, and whether the session has ended since the grant. */
     private volatile boolean connected = true;
 
     private volatile boolean lost;

@@ -12,11 +12,16 @@ const DEPLOYMENT: &str = include_str!("../../../docs/kubernetes/deployment.yaml"
 const DASHBOARD: &str = include_str!("../../../docs/monitoring/dashboard.json");
 const ALERTS: &str = include_str!("../../../docs/monitoring/alerts.yaml");
 const METRICS: &str = include_str!("../../../docs/observability.md");
+const OPERATING: &str = include_str!("../../../docs/operating.md");
 
-fn pod() -> Yaml<'static> {
+fn template() -> Yaml<'static> {
     let deployment = Yaml::load_from_str(DEPLOYMENT).unwrap().swap_remove(0);
     assert_eq!(deployment["kind"].as_str(), Some("Deployment"));
-    deployment["spec"]["template"]["spec"].clone()
+    deployment["spec"]["template"].clone()
+}
+
+fn pod() -> Yaml<'static> {
+    template()["spec"].clone()
 }
 
 /// The whole stop, with the closing of the session by servers that do not answer, fits into the grace period.
@@ -44,6 +49,9 @@ pub(crate) fn probes() {
     for probe in ["livenessProbe", "readinessProbe"] {
         assert_eq!(container[probe]["httpGet"]["port"].as_str(), port["name"].as_str());
     }
+    let scraped = template()["metadata"]["annotations"].clone();
+    assert_eq!(scraped["prometheus.io/path"].as_str(), Some("/metrics"));
+    assert_eq!(scraped["prometheus.io/port"].as_str(), Some(number.to_string().as_str()));
 }
 
 /// The names of this crate's metrics in a text, without what a histogram appends.
@@ -59,18 +67,34 @@ fn listed() -> BTreeSet<String> {
     metrics(&rows.collect::<Vec<_>>().join("\n"))
 }
 
-pub(crate) fn dashboard() {
+/// The queries of the dashboard.
+pub(crate) fn queries() -> Vec<String> {
     let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
+
+pub(crate) fn dashboard() {
     let mut shown = BTreeSet::new();
-    for panel in panels {
-        for target in panel["targets"].as_array().unwrap() {
-            let of_target = metrics(target["expr"].as_str().unwrap());
-            assert!(!of_target.is_empty(), "{target}");
-            shown.extend(of_target);
-        }
+    for query in queries() {
+        let of_query = metrics(&query);
+        assert!(!of_query.is_empty(), "{query}");
+        shown.extend(of_query);
     }
     assert_eq!(shown, listed(), "each metric is shown, and no other");
+}
+
+/// A client that was closed and a lease that was over lost nothing that its holder had not given up.
+pub(crate) fn losses() {
+    for text in [DASHBOARD, ALERTS, METRICS, OPERATING] {
+        let queries: Vec<&str> = text.split("zookeeper_recipes_lock_losses_total{").skip(1).collect();
+        assert!(!queries.is_empty() && !text.contains("zookeeper_recipes_lock_losses_total["));
+        for query in queries {
+            let labels = query.split('}').next().unwrap().replace('\\', "");
+            assert!(labels.ends_with("reason!~\"closed|lease_over\""), "{labels}");
+        }
+    }
 }
 
 pub(crate) fn alerts() {

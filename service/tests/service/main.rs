@@ -4,6 +4,8 @@
 
 mod files;
 mod orders;
+#[cfg(feature = "metrics")]
+mod scrape;
 mod shop;
 mod stops;
 
@@ -12,7 +14,7 @@ use test_support::{SOON, Suite, peers};
 fn main() {
     let mut suite = Suite::new();
     suite.time_limit(SOON);
-    let in_process: [(&str, fn()); 15] = [
+    let in_process: [(&str, fn()); 16] = [
         ("service::orders_are_sold_until_none_is_left", orders::sold_until_none_is_left),
         ("service::callers_create_no_directories", orders::keys),
         ("service::busy_is_503_with_the_holder", orders::busy_is_503_with_the_holder),
@@ -28,10 +30,17 @@ fn main() {
         ("kubernetes::the_probes_are_those_of_the_service", files::probes),
         ("monitoring::the_dashboard_shows_metrics_that_exist", files::dashboard),
         ("monitoring::the_alerts_are_about_metrics_that_exist", files::alerts),
+        ("monitoring::a_loss_that_the_holder_wanted_is_none", files::losses),
     ];
     for (name, test) in in_process {
         suite.add("in-process", name, test);
     }
+    #[cfg(feature = "metrics")]
+    suite.add(
+        "in-process",
+        "monitoring::a_scrape_has_what_the_dashboard_shows",
+        scrape::has_what_the_dashboard_shows,
+    );
     suite.add_needing("prometheus", "monitoring::the_first_loss_fires", peers::promtool(), files::first_loss);
     suite.run()
 }

@@ -1,6 +1,7 @@
 //! A running service, its ZooKeeper, and callers.
 
 use std::net::SocketAddr;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use rusqlite::Connection;
 use service::{Error, SESSION_TIMEOUT, Shop, Stock, serve};
 use tempfile::TempDir;
 use test_support::within;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{Client, InterProcessMutex, LockGuard};
@@ -92,6 +94,42 @@ impl Running {
 
     pub(crate) async fn get(&self, path: &str) -> u16 {
         ask(self.address, "GET", path).await.status
+    }
+}
+
+/// The service as a program, with one of `sku-42`.
+pub(crate) struct Program {
+    pub(crate) process: Child,
+    pub(crate) address: SocketAddr,
+    _directory: TempDir,
+}
+
+impl Program {
+    pub(crate) async fn start(zookeeper: &Server) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_service"))
+            .arg("sku-42=1")
+            .env("ZK_CONNECT", zookeeper.connect_string())
+            .env("DATABASE", directory.path().join("stock.db"))
+            .env("LISTEN", "127.0.0.1:0")
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let line = within("the address", lines.next_line()).await.unwrap().unwrap();
+        let address = line.strip_prefix("http://").unwrap().parse().unwrap();
+        Self { process, address, _directory: directory }
+    }
+
+    /// Orders `sku-42` until the order is decided.
+    pub(crate) async fn order(&self) -> Answer {
+        let mut answer = ask(self.address, "POST", "/orders/sku-42").await;
+        // Its session may not be there yet.
+        while answer.status == 503 {
+            answer = ask(self.address, "POST", "/orders/sku-42").await;
+        }
+        answer
     }
 }
 

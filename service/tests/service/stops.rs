@@ -1,18 +1,15 @@
 //! The start and the end of the service.
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use service::WAIT;
 use test_support::within;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::process::Command;
 use zookeeper_recipes::{ConnectionState, InterProcessMutex, ReleaseError};
 use zookeeper_test_server::{Server, View};
 
-use crate::shop::{FOREVER, Running, answer, ask, run, send};
+use crate::shop::{FOREVER, Program, Running, answer, run, send};
 
 async fn until(shop: &Running, state: ConnectionState) {
     within("the state", shop.client.watch_state().wait_for(|now| *now == state)).await.unwrap();
@@ -82,28 +79,12 @@ pub(crate) fn waits_no_longer() {
 
 pub(crate) fn sigterm() {
     run(async {
-        let (zookeeper, directory) = (Server::start().unwrap(), tempfile::tempdir().unwrap());
-        let mut service = Command::new(env!("CARGO_BIN_EXE_service"))
-            .arg("sku-42=1")
-            .env("ZK_CONNECT", zookeeper.connect_string())
-            .env("DATABASE", directory.path().join("stock.db"))
-            .env("LISTEN", "127.0.0.1:0")
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(service.stdout.take().unwrap()).lines();
-        let line = within("the address", lines.next_line()).await.unwrap().unwrap();
-        let address = line.strip_prefix("http://").unwrap().parse().unwrap();
-        // Its session may not be there yet.
-        let mut sold = ask(address, "POST", "/orders/sku-42").await;
-        while sold.status == 503 {
-            sold = ask(address, "POST", "/orders/sku-42").await;
-        }
-        assert_eq!(sold.status, 200, "{sold:?}");
-        let pid = Pid::from_raw(service.id().unwrap().try_into().unwrap()).unwrap();
+        let zookeeper = Server::start().unwrap();
+        let mut program = Program::start(&zookeeper).await;
+        assert_eq!(program.order().await.status, 200);
+        let pid = Pid::from_raw(program.process.id().unwrap().try_into().unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
-        let status = within("the end", service.wait()).await.unwrap();
+        let status = within("the end", program.process.wait()).await.unwrap();
         assert_eq!(status.code(), Some(0));
         assert!(zookeeper.sessions().is_empty(), "its session is closed, so its locks are free");
     });

@@ -10,7 +10,7 @@ pub(crate) fn status() {
     let servers = server.connect_string();
     assert_eq!(run(zklock(&servers, "status /a", "")).out, "/a: free\n");
     let json = run(zklock(&servers, "status --json /a", ""));
-    assert_eq!(json.out, "{\"path\":\"/a\",\"holders\":[],\"waiters\":[]}\n");
+    assert_eq!(json.out, "{\"holders\":[],\"path\":\"/a\",\"waiters\":[]}\n");
     for (kind, path, name) in
         [("", "/a", "exclusive"), ("--permits 1", "/b", "permit"), ("--shared", "/c", "read")]
     {
