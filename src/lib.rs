@@ -1,8 +1,8 @@
 //! Distributed locks for tokio on Apache ZooKeeper: the recipes of Apache Curator, in Rust.
 //!
-//! They are for services that run as several processes and must not do the same thing at the same time: sell
-//! the last item, hand out an order number, refresh a cache while another process writes the row behind it,
-//! run the nightly job.
+//! Use them in a service whose processes must not do certain things at the same time: sell the last item,
+//! hand out an order number, refresh a cache while another process writes the row behind it, or run the
+//! nightly job.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -32,7 +32,7 @@
 //! | you want | use |
 //! |---|---|
 //! | one holder at a time | [`InterProcessMutex`] |
-//! | the same with thousands of waiters in the order of arrival across processes, or with a visible place in the queue | [`InterProcessFairLock`] |
+//! | the same, in order of arrival across processes even with thousands of waiters, or with a visible place in the queue | [`InterProcessFairLock`] |
 //! | many readers or one writer | [`InterProcessReadWriteLock`] |
 //! | any of these, in generic code | [`InterProcessLock`] |
 //! | several of these at once, all or none, without a deadlock | [`InterProcessMultiLock`] |
@@ -41,35 +41,38 @@
 //! | the same, with a state to read and to watch | [`LeaderLatch`] |
 //! | who leads, without taking part | [`RecipeBuilder::watch_leader`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
-//! | a job that runs once per day or other occasion, although many processes start it | [`OnceJob`] |
-//! | a path that contains a customer's text | [`LockPath::segment`] |
-//! | a start before ZooKeeper's, an orderly stop | [`Client::connect_lazy`], [`Client::drain`] |
+//! | a job that runs once per day, or per other occasion, even if many processes start it | [`OnceJob`] |
+//! | a path that contains text from a user | [`LockPath::segment`] |
+//! | to start before ZooKeeper does, or to stop in an orderly way | [`Client::connect_lazy`], [`Client::drain`] |
 //! | an ephemeral node that is re-created whenever the session is replaced | [`PersistentNode`] |
 //! | a list of the running processes, and a watch of it | [`GroupMember`] |
 //! | a notification when the client, a leader or a node changes its state | [`StateWatch`] |
 //!
-//! Every lock can be acquired with a [lease](InterProcessMutex::acquire_with_lease): the lock is released
-//! after that time, even if its holder is still running.
+//! Every lock can be acquired with a [lease](InterProcessMutex::acquire_with_lease), the time after which the
+//! lock is released even if its holder is still running.
 //!
 //! A mutex and a fair lock on the same path exclude each other, within and across processes. A read-write
-//! lock needs its own path: if a mutex uses the same path, both get [`ErrorKind::MixedRecipes`].
+//! lock needs its own path: if a mutex uses the same path, calls on both fail with
+//! [`ErrorKind::MixedRecipes`].
 //!
 //! # What a lock proves
 //! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The client's
 //! locks are valid for a *session lease*, which it renews every sixth of the session timeout (by default), by
 //! a committed transaction. (Reads, pings and `sync` prove nothing, because a server that is cut off from the
-//! others answers them while those grant the lock to another session.) When the last renewal is two thirds of
-//! the session timeout old, the guard reports the loss, before the servers can expire the session. So when
-//! the network or servers fail, the holder is notified before another process is granted the lock.
+//! other servers still answers them, while the others grant the lock to another session.) When the last
+//! renewal is two thirds of the session timeout old, the guard reports the loss, before the servers can
+//! expire the session. So when the network or servers fail, the holder is notified before another process is
+//! granted the lock.
 //!
-//! No lock can stop *your* process: after a longer pause (by a hypervisor, `SIGSTOP`, a laptop's lid) it
-//! resumes where it was, and writes. Two things protect the data from such writes:
+//! No lock can stop *your* process: after a long pause (caused by a hypervisor, `SIGSTOP` or a closed laptop
+//! lid), it resumes where it stopped, and writes. Two things protect the data from such writes:
 //!
 //! * **The fencing token.** Store the highest [`FencingToken`] with the data, and for a read-write lock also
 //!   the highest [`ReadToken`]. In the transaction that reads or writes, reject a `ReadToken` below the
-//!   highest `FencingToken`, and a `FencingToken` below either. [`FenceGate`] has the rule and its SQL.
+//!   highest `FencingToken`, and a `FencingToken` below the highest token of either type. [`FenceGate`] has
+//!   the rule and its SQL.
 //! * **A transaction** ([`LockGuard::transaction`]) for data in ZooKeeper: the servers check in the same step
-//!   that the lock node still exists. A value that you read earlier may be stale, so read it by
+//!   that the lock node still exists. A value that you read earlier may be stale, so read it with
 //!   [`LockGuard::get_data`], and pass its version to [`set_data`](Transaction::set_data) or
 //!   [`check`](Transaction::check).
 //!
@@ -85,7 +88,7 @@
 //! * **Timeouts cover the whole call.** A call that returns `TimedOut` is not granted the lock later.
 //! * **Cancelling is safe.** You may drop a call that acquires a lock at any time, or wrap it in
 //!   [`tokio::time::timeout`] or `select!`: its nodes are deleted in the background, even if the servers have
-//!   not answered yet. The documentation of other calls says under *Cancel safety* what dropping them does.
+//!   not answered yet. For other calls, see *Cancel safety* in their documentation.
 //! * **A lock belongs to its guard**, not to a thread or a task. Any task that has the guard can release it.
 //! * **Thousands of tasks of one process may wait for one lock.** They wait in memory, in order, behind one
 //!   node at the servers, and [hand the lock over](RecipeBuilder::hand_off) without a request.
@@ -120,7 +123,7 @@
 //! These points differ:
 //! * **The lock does not own the data**, which is in a database or another service. So each guard has a
 //!   [fencing token](LockGuard::fencing_token), which the owner of the data can compare.
-//! * **A lock can be lost while its guard lives**, for example when the session ends. Ask
+//! * **A lock can be lost while its guard lives**, for example when the session ends. Check
 //!   [`LockGuard::is_held`], or run the work in [`LockGuard::while_held`].
 //! * **Releasing is a request.** Dropping a guard sends it in the background; `release().await` returns the
 //!   outcome. Call [`Client::close`] at the end of `main`; otherwise the locks stay held until the session
@@ -142,9 +145,9 @@
 //! | `acquire()` | [`InterProcessMutex::lock`] |
 //! | `acquire(0, unit)` | [`InterProcessMutex::try_lock`] |
 //! | `release()`, by the owning thread | [`LockGuard::release`], or dropping the guard, in any task |
-//! | re-entrant for a thread | by value: [`LockGuard::reenter`] |
+//! | re-entrant per thread | by value: [`LockGuard::reenter`] |
 //! | "treat `SUSPENDED` as lost, watch for `LOST`" | [`LockGuard::lost`], [`LockGuard::while_held`] |
-//! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`], which knows the guards of its client |
+//! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`], which sees only the guards of its client |
 //! | `getParticipantNodes()` | [`InterProcessMutex::participants`]; [`queue`](InterProcessMutex::queue) describes them |
 //! | `InterProcessSemaphoreV2.acquire(n)`, `returnAll` | [`InterProcessSemaphore::acquire_many`], all or none; [`SemaphorePermit::release`] |
 //! | `SharedCount` of a semaphore | [`InterProcessSemaphore::set_limit`], [`limit`](InterProcessSemaphore::limit) |
@@ -154,7 +157,7 @@
 //! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
 //! | upgrade: waits for itself forever | [`ReadGuard::try_upgrade`], which does not wait for other contenders |
 //! | a read lock while holding the write lock | by value: [`WriteGuard::reenter_as_reader`] |
-//! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline, and one order of its members |
+//! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline for all of its locks, which are acquired in a fixed order |
 //! | `DistributedAtomicLong`, `AtomicValue.succeeded()` | [`DistributedAtomicLong`], which returns errors |
 //! | `CachedAtomicLong` | [`DistributedAtomicLong::cached`] |
 //! | `PromotedToLock` | `cached`, or an [`InterProcessMutex`] around the change |
@@ -173,9 +176,9 @@
 //! | `LockInternals` and its driver | not public |
 //! | barriers, queues, caches, `SharedValue`, `DistributedAtomicInteger`, service discovery | no equivalent |
 //!
-//! Mutexes of Curator and go-zookeeper use the same node names, so all of them share one queue. The same
-//! holds for read-write locks, but Curator before 5.5 downgrades unsafely (CURATOR-621). Locks of kazoo
-//! (Python) use other names: select them with [`Dialect::Kazoo`].
+//! Mutexes of Curator and go-zookeeper use the same node names, so they share a queue with this crate's
+//! mutexes on the same path. The same holds for read-write locks, but Curator before 5.5 downgrades unsafely
+//! (CURATOR-621). Locks of kazoo (Python) use other names: select them with [`Dialect::Kazoo`].
 //!
 //! # Errors
 //! A failed request is reported as an [`Error`], which has a [`kind`](Error::kind). Calls that can fail only
@@ -185,19 +188,21 @@
 //! [`TransactionError`], [`ConversionError`], [`OnceError`], [`PersistentNodeError`], [`AtomicLongError`],
 //! and [`TryLockError`], whose variant `Acquire` wraps an `AcquireError`. [`BuildError`], [`ConnectError`]
 //! and [`ReleaseError`] contain no [`Error`]. Each error has `is_retryable()` and `path()`, and its message
-//! says what to do, if anything. A loss is not an error of a call, but a state of the guard: [`Lost`].
+//! says what to do, if anything. A loss is a state of the guard, not a failed request: methods that need the
+//! lock return [`Lost`] then.
 //!
 //! # Logging
 //! Events are emitted with `tracing`, with targets that begin with `zookeeper_recipes`. `ERROR`: the client
 //! is closed or has no session, or a leftover node blocks a lock. `WARN`: a lock is lost, connecting fails,
-//! or a call without a timeout waits for a lock that its own client holds (with both lines of code). `INFO`:
-//! a session begins or ends. `DEBUG`: a request failed (with the client's reaction); also, with the target
-//! `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] lists all names.
+//! or a call without a timeout waits for a lock that its own client holds (the event names the line that
+//! waits and the line that acquired the lock). `INFO`: a session begins or ends. `DEBUG`: a request fails
+//! (the event names the client's reaction); also, with the target `zookeeper_recipes::lock`, a span for each
+//! wait and each hold. [`observability`] lists all names.
 //!
 //! # Pages
 //! [`guide`] leads through them: [`do_i_need_this`], [`cookbook`], [`from_curator`], [`from_redisson`],
-//! [`why_no_redlock`], [`testing_a_service`], [`observability`], [`operating`], and [`failures`], which says what
-//! each error and each warning means.
+//! [`why_no_redlock`], [`in_a_web_service`], [`testing_a_service`], [`observability`], [`operating`], and
+//! [`failures`], which says what each error and each warning means.
 //!
 //! # Features
 //! No feature is on by default.
@@ -205,10 +210,10 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `metrics` | metrics of locks for a recorder of the `metrics` crate: [`observability`] |
-//! | `serde` | `serde::Serialize` and `serde::Deserialize` for the fencing tokens, in the form that they print |
-//! | `tls` | `ClientBuilder::tls` and `TlsOptions`: TLS and mutual TLS, by rustls |
-//! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: authentication by a user and a password in the servers' JAAS configuration |
-//! | `sasl-gssapi` | Kerberos, by a connector of `zookeeper-client` with that feature ([`ClientBuilder::connector`]); links the system's libgssapi |
+//! | `serde` | `serde::Serialize` and `serde::Deserialize` for the fencing tokens, in their `Display` form |
+//! | `tls` | `ClientBuilder::tls` and `TlsOptions`: TLS and mutual TLS, with rustls |
+//! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: authentication with a user name and a password from the servers' JAAS configuration |
+//! | `sasl-gssapi` | Kerberos, through a connector of `zookeeper-client` ([`ClientBuilder::connector`]); enables that crate's feature of the same name, and links the system's libgssapi |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -21,8 +21,9 @@ use crate::values::shown::Quoted;
 /// the lock** in the background: a task repeats the deletion of the node until the node is gone or the
 /// session has ended. The drop neither blocks nor panics, and needs no runtime. [`release`](Self::release)
 /// does the same and returns the outcome. The guard can be sent to other threads and tasks, and released
-/// there. It cannot be cloned, but [`reenter`](Self::reenter) returns another guard of the same lock.
-/// [`OrBusy`](crate::OrBusy#wrong-forms) lists expressions that drop the guard at once.
+/// there. It cannot be cloned, but [`reenter`](Self::reenter) returns another guard of the same *hold*, which
+/// is one grant of the lock. [`OrBusy`](crate::OrBusy#wrong-forms) lists expressions that drop the guard at
+/// once.
 ///
 /// # The mode
 /// `M` is the [`Mode`] in which the lock is held: [`Exclusive`] for a mutex or a fair lock, [`Read`]
@@ -37,12 +38,12 @@ use crate::values::shown::Quoted;
 /// [lost](Self::lost). The servers grant the lock to no other process before the session expires, so when the
 /// network or the servers fail, the holder is notified first. The holder has the remaining third to stop: the
 /// lock node stays until the last guard is dropped or released, or that time has passed. In three cases the
-/// holder may be notified only after the next grant, within a sixth of the session timeout (by default):
+/// holder may be notified after the next grant, up to a sixth of the session timeout later (by default):
 /// another process deletes the lock node, an administrator ends the session, or a server (ClickHouse Keeper)
 /// replaces the session without reporting it.
 ///
-/// A [lease](crate::InterProcessMutex::acquire_with_lease) of the lock can end it sooner: when the lease
-/// ends, the guard is lost, and the lock is released at once.
+/// A lock that was acquired with a [lease](crate::InterProcessMutex::acquire_with_lease) can end sooner: when
+/// the lease ends, the guard is lost, and the lock is released at once.
 ///
 /// No clock in this process helps if the process itself is paused and writes when it resumes. For that case,
 /// pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller tokens
@@ -222,8 +223,8 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns another guard of the same hold; the lock is released with the last of these guards.
     ///
-    /// This sends no request. Re-entrance is by value, for functions that take a guard, and not by thread or
-    /// task, because the branches of a `select!` share both.
+    /// This sends no request. Use it to call a function that takes a guard. Locks are not re-entrant by
+    /// thread or task, because the branches of a `select!` share both.
     ///
     /// # Errors
     /// [`Lost`] if the lock is lost.
@@ -276,7 +277,7 @@ impl<M: Mode> LockGuard<M> {
         &self.hold
     }
 
-    /// Returns the fencing token of this grant, by which a resource can refuse former holders.
+    /// Returns the fencing token of this grant, with which a resource can refuse former holders.
     ///
     /// Its type is [`FencingToken`](crate::FencingToken) for a mutex, a fair lock or a write lock,
     /// [`ReadToken`](crate::ReadToken) for a read lock, and [`Token`](crate::Token), which is either, for an

@@ -16,15 +16,17 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::room::HandOff;
 use crate::values::path::NodePath;
 
-/// A lock across processes that readers share or one writer has alone, in the order of their nodes, so
-/// neither side starves.
+/// A lock across processes that many readers share or one writer has alone.
+///
+/// Contenders are granted the lock in the order of their nodes, so neither side starves.
 ///
 /// The lock works like Curator's class of this name, with the same node names, and Java (Curator) processes
 /// can contend on the same path. A reader waits for the last writer before it, and watches only that node; a
-/// writer waits for all contenders before it. A reader with only readers before it watches nothing. A free
-/// lock of either kind costs 2 requests. The writers of one client share a node, and so do its readers that
-/// wait together or arrive shortly after the grant ([`hand_off`](RecipeBuilder::hand_off)). So a task may be
-/// granted the lock before an earlier task of another process or of the other side.
+/// writer waits for all contenders before it. A reader with only readers before it watches nothing. Acquiring
+/// a free lock of either side takes 2 requests, or 1 after three free grants in a row. The writers of one
+/// client share a node; its readers share one if they wait together, or arrive shortly after the grant
+/// ([`hand_off`](RecipeBuilder::hand_off)). So a task may be granted the lock before an earlier task of
+/// another process or of the other side.
 ///
 /// Both sides are locks like any other: [`read_lock`](Self::read_lock) and [`write_lock`](Self::write_lock),
 /// each an [`InterProcessLock`](crate::InterProcessLock). A writer can [become a
@@ -35,16 +37,16 @@ use crate::values::path::NodePath;
 /// [`ErrorKind::MixedRecipes`](crate::ErrorKind::MixedRecipes). (Curator would grant both.)
 ///
 /// # Not re-entrant
-/// A task that holds the read lock and acquires the write lock of the same path waits for itself, until its
-/// timeout; the error names the line that acquired the lock. The methods of a guard wait for no other
-/// contender: [`try_upgrade`](ReadGuard::try_upgrade) succeeds or fails at the servers,
-/// [`WriteGuard::reenter_as_reader`] shares the hold, and a conversion that would have to wait for another
-/// guard of the same hold returns [`ConversionError::WouldDeadlock`].
+/// A task that holds the read lock and acquires the write lock of the same path waits for itself: until the
+/// timeout of the call, or forever without one. The timeout's error names the line that acquired the lock.
+/// The methods of a guard do not wait for other holders: [`try_upgrade`](ReadGuard::try_upgrade) succeeds or
+/// fails, [`WriteGuard::reenter_as_reader`] shares the hold, and a conversion that would have to wait for
+/// another guard of the same hold returns [`ConversionError::WouldDeadlock`].
 ///
 /// # Curator before 5.5
 /// Old versions downgrade in two steps, between which a queued writer may be granted the lock (CURATOR-621).
-/// Writers of this crate are no exception, because the downgraded reader looks like a waiting one. This
-/// crate's [`downgrade`](WriteGuard::downgrade) is safe with all versions.
+/// This writer may also be one of this crate, because a reader that was downgraded in this way looks like a
+/// waiting reader. This crate's [`downgrade`](WriteGuard::downgrade) is safe with all versions.
 ///
 /// # Examples
 /// ```
@@ -180,18 +182,20 @@ queue_methods!(
 );
 
 impl RecipeBuilder<InterProcessReadWriteLock> {
-    /// Sets how many writers of this client may hold the lock by one node in a row, or how many readers that
-    /// did not wait together may share one, and for how long, before another process's turn; by default 1,000
-    /// tasks and 5 ms.
+    /// Sets how many writers of this client may hold the lock in a row with one node, or how many readers
+    /// that did not wait together may share a node, and for how long, before it is another process's turn; by
+    /// default 1,000 tasks and 5 ms.
     ///
     /// The writers of a client wait in memory, in order, and a release passes their node to the writer that
     /// has waited longest, as in [a mutex](crate::RecipeBuilder::hand_off). Readers that wait together have
     /// one node. Readers of this client that arrive within `time` after its grant join them, and the node is
     /// deleted with the last of these readers. A waiting task costs no request. So another process waits for
-    /// this one at most `time` plus the longest hold of one task. If `max` is 1, no writer hands the lock
-    /// over, and no reader joins others that already hold the lock. Both bounds must be greater than zero.
+    /// this client at most `time` plus the longest hold of one task. If `max` is 1, no writer hands the lock
+    /// over, and no reader joins others that already hold the lock. Both bounds must be greater than zero, or
+    /// building fails with [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
     ///
-    /// [`try_upgrade`](ReadGuard::try_upgrade) is refused while other guards share the node.
+    /// [`try_upgrade`](ReadGuard::try_upgrade) fails with [`Contended`](ConversionError::Contended) while
+    /// other readers share the node.
     ///
     /// # Examples
     /// ```
@@ -227,11 +231,13 @@ impl RecipeBuilder<InterProcessReadWriteLock> {
     /// [`WouldBlock`](crate::TryLockError::WouldBlock).
     ///
     /// The price is one list for each contender of another process that comes or goes, so use this for sets
-    /// of readers that seldom change. [`try_upgrade`](ReadGuard::try_upgrade) is refused while other guards
-    /// share the node. If only read nodes of other clients are in the way, which may have no reader, it waits
-    /// up to 100 ms for them to go before it is refused.
+    /// of readers that seldom change. [`try_upgrade`](ReadGuard::try_upgrade) fails with
+    /// [`Contended`](ConversionError::Contended) while other readers share the node. If the only obstacle is
+    /// read nodes that other clients may be keeping without a reader, it waits up to 100 ms for these nodes
+    /// to be deleted before it fails.
     ///
-    /// `idle` must be longer than zero.
+    /// `idle` must be longer than zero, or building fails with
+    /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
     ///
     /// # Examples
     /// ```
@@ -323,8 +329,8 @@ impl LockGuard<Read> {
     ///
     /// Later readers and the waiting writers queue behind the upgraded lock, which is a separate grant with a
     /// greater [`FencingToken`](crate::FencingToken). If two readers upgrade at the same time, neither
-    /// succeeds while both hold the lock: one must release it. This costs 3 requests, and 1 more if another
-    /// contender waits.
+    /// succeeds while both hold the lock: one must release it. An upgrade costs 3 requests, and 1 more if
+    /// another contender waits.
     ///
     /// # Errors
     /// [`ConversionError`] with the guard, which still holds the read lock unless it is lost:

@@ -9,7 +9,7 @@ use super::{files_below, read, sources};
 const AT_MOST: [(&str, usize); 5] = [
     ("lines of the library", 20_634),
     ("lines of its engine, protocol and session", 14_688),
-    ("doc lines of the library", 11_165),
+    ("doc lines of the library", 11_182),
     ("public names", 76),
     ("lines of tests", 33_233),
 ];
