@@ -1,18 +1,20 @@
 //! Lost locks: the child is dead before another process is granted the lock.
 
 use rustix::process::{Signal, kill_process};
-use test_support::{SOON, poll_until};
+use test_support::{Proxy, SOON, poll_until};
 use zookeeper_test_server::{Direction, Server};
 
-use crate::started::{Files, LONG, Started, T, is_alive, pid, server, until_dead, until_queued, zklock};
+use crate::started::{
+    Files, LONG, Started, T, is_alive, pid, server, until_dead, until_queued, until_waiting, zklock,
+};
 
 /// Says when it was alive last, and ignores a TERM.
 const STUBBORN: &str = "trap '' TERM; echo $$
     while :; do date +%s%N >>alive; sleep 0.01; done";
 
 /// A holder and another `zklock` that waits behind it and notes when it is granted the lock.
-struct Pair {
-    server: Server,
+struct Pair<S = Server> {
+    server: S,
     files: Files,
     holder: Started,
     child: rustix::process::Pid,
@@ -21,18 +23,12 @@ struct Pair {
 
 impl Pair {
     fn new(timeout: u32, arguments: &str, command: &str) -> Self {
-        let (server, files) = (server(), Files::new());
-        let start = |arguments: &str, command| {
-            let arguments = format!("--session-timeout {timeout} /a {arguments}");
-            let mut command = zklock(&server.connect_string(), &arguments, command);
-            command.current_dir(files.path());
-            Started::new(command)
-        };
-        let mut holder = start(arguments, command);
-        let child = pid(&holder.line());
-        let waiter = start("", "date +%s%N");
-        until_queued(&server, "/a", 2);
-        Self { server, files, holder, child, waiter }
+        let server = server();
+        let servers = server.connect_string();
+        let path_and_options = format!("/a --session-timeout {timeout}");
+        let pair = Self::start(server, [&servers, &servers], &path_and_options, arguments, command);
+        until_queued(&pair.server, "/a", 2);
+        pair
     }
 
     /// From here on the holder hears nothing of the servers, nor they of it. Returns its session.
@@ -41,6 +37,22 @@ impl Pair {
         let owner = self.server.node(&format!("/a/{first}")).unwrap().ephemeral_owner;
         assert!(self.server.stall(owner, Direction::Both));
         owner
+    }
+}
+
+impl<S> Pair<S> {
+    /// Starts the holder, with more arguments, and the other one, each with its servers.
+    fn start(server: S, servers: [&str; 2], both: &str, arguments: &str, command: &str) -> Self {
+        let files = Files::new();
+        let start = |servers, arguments: &str, command| {
+            let mut command = zklock(servers, &format!("{both} {arguments}"), command);
+            command.current_dir(files.path());
+            Started::new(command)
+        };
+        let mut holder = start(servers[0], arguments, command);
+        let child = pid(&holder.line());
+        let waiter = start(servers[1], "", "date +%s%N");
+        Self { server, files, holder, child, waiter }
     }
 
     fn nanos(text: &str) -> u128 {
@@ -68,6 +80,18 @@ pub(crate) fn a_child_that_ignores_term_is_dead() {
     let ended = pair.holder.end();
     assert_eq!(ended.code, 125, "{ended:?}");
     assert!(ended.err.contains("the command was ended"), "{ended:?}");
+}
+
+/// The same on real servers, from which a proxy cuts the holder off.
+pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str) {
+    let proxy = Proxy::start(servers.parse().unwrap()).unwrap();
+    let (near, path) = (proxy.address().to_string(), test_support::unique_path("loss"));
+    let path_and_options = format!("{path} --session-timeout {T}");
+    let mut pair = Pair::start(proxy, [&near, servers], &path_and_options, "", STUBBORN);
+    until_waiting(servers, &path);
+    pair.server.stall(test_support::Direction::Both);
+    pair.assert_dead_before_the_next();
+    assert_eq!(pair.holder.end().code, 125);
 }
 
 pub(crate) fn a_stopped_zklock_cannot_save_its_child() {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod codes;
+mod curator;
 mod ends;
 mod kinds;
 mod losses;
@@ -64,6 +65,14 @@ fn main() {
     suite.add_needing("zookeeper", "zklock::two_exclude_each_other", peers::zookeeper(), |_| {
         let servers = shared_standalone().unwrap();
         kinds::exclude_each_other(&servers.connect_string());
+    });
+    let child_is_dead = "zklock::the_child_is_dead_before_the_next_is_granted";
+    suite.add_needing("zookeeper", child_is_dead, peers::zookeeper(), |_| {
+        losses::a_child_that_ignores_term_is_dead_on(&shared_standalone().unwrap().connect_string());
+    });
+    let both = peers::curator().and_then(|curator| peers::zookeeper().map(|_| curator));
+    suite.add_needing("curator", "zklock::java_and_zklock_take_turns", both, |curator| {
+        curator::take_turns(&curator, &shared_standalone().unwrap().connect_string());
     });
     #[cfg(any(feature = "tls", feature = "sasl-digest-md5"))]
     secure::add_all(&mut suite);

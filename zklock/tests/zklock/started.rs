@@ -1,6 +1,6 @@
 //! Processes of the program, and what is read from them.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -30,6 +30,15 @@ pub(crate) fn zklock(servers: &str, arguments: &str, command: &str) -> Command {
         zklock.args(["--", "sh", "-c", command]);
     }
     zklock
+}
+
+/// Waits until a process waits for the lock behind its holder.
+pub(crate) fn until_waiting(servers: &str, path: &str) {
+    let is_waiting = || {
+        let status = run(zklock(servers, &format!("status {path}"), ""));
+        status.out.contains(": held, 1 waiting").then_some(())
+    };
+    poll_until("the waiter", SOON, is_waiting).unwrap();
 }
 
 /// What a process has left.
@@ -63,6 +72,11 @@ impl Started {
 
     pub(crate) fn pid(&self) -> Pid {
         pid(&self.child.id().to_string())
+    }
+
+    /// Writes a line to its standard input, which is a pipe.
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
