@@ -2,7 +2,7 @@
 //! process.
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ pub(crate) enum Ended {
     LeaseOver,
     /// Because its watchdog has ended, without which it must not go on.
     Unwatched,
+    /// By its watchdog at the deadline, which this process was too late to move.
+    Overdue,
 }
 
 impl Ended {
@@ -77,6 +79,11 @@ impl Ended {
             Self::Itself(status) => Ok(exit::of_status(*status)),
             Self::LeaseOver => Err(Failure::new(LOST, "the lease is over, and the command was ended")),
             Self::Unwatched => Err(Failure::new(LOST, "the watchdog was killed, and the command with it")),
+            Self::Overdue => {
+                let text =
+                    "zklock did not run for so long that the lock might be lost, and the command was killed";
+                Err(Failure::new(LOST, text))
+            }
         }
     }
 }
@@ -238,7 +245,20 @@ impl Job {
             }
         };
         let ended = ended.map_err(|error| Failure::system("the command", &error))?;
-        Ok(if is_over { Ended::LeaseOver } else { ended })
+        Ok(match ended {
+            _ if is_over => Ended::LeaseOver,
+            ended if self.is_overdue(&ended) => Ended::Overdue,
+            ended => ended,
+        })
+    }
+
+    /// Whether the watchdog has killed the command at the deadline: both are dead then, and either may be noticed.
+    fn is_overdue(&self, ended: &Ended) -> bool {
+        let is_killed = match ended {
+            Ended::Itself(status) => status.signal() == Some(Signal::KILL.as_raw()),
+            ended => matches!(ended, Ended::Unwatched),
+        };
+        is_killed && clock::now() >= self.deadline
     }
 
     /// Ends the command because the lock is lost, and waits until it is dead.
@@ -302,7 +322,7 @@ impl Job {
     async fn finish(self, ended: &Ended, signals: &mut Signals) -> Result<(), Failure> {
         match ended {
             Ended::Itself(_) => self.watchdog.stand_down().await,
-            Ended::LeaseOver | Ended::Unwatched => {
+            Ended::LeaseOver | Ended::Unwatched | Ended::Overdue => {
                 let _status = self.kill(signals).await?;
             }
         }

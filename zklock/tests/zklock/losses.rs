@@ -102,6 +102,20 @@ pub(crate) fn a_stopped_zklock_cannot_save_its_child() {
     assert_eq!(pair.holder.end().code, 125);
 }
 
+/// The watchdog kills the child before the lock is lost, because nothing moves its deadline.
+pub(crate) fn a_stopped_zklock_says_so() {
+    let pair = Pair::new(T, "", STUBBORN);
+    // By a heartbeat, so that the lock is not lost before the deadline.
+    let requests = pair.server.log().len();
+    assert!(pair.server.wait_until_blocking(|view| view.log().count() > requests, SOON));
+    pair.holder.signal(Signal::STOP);
+    until_dead(pair.child);
+    pair.holder.signal(Signal::CONT);
+    let ended = pair.holder.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(!ended.err.contains("the watchdog was killed"), "{ended:?}");
+}
+
 pub(crate) fn a_child_may_end_in_time() {
     let mut pair =
         Pair::new(LONG, "", "trap 'echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.01; done");
