@@ -4,20 +4,14 @@
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Wake, Waker};
+use std::sync::{Condvar, MutexGuard, PoisonError};
+use std::task::Wake;
 use std::thread;
-use std::time::Duration;
 
-use test_support::in_process::{connect_as, mutex, session, until};
 use test_support::listen_to_log;
-use test_support::{SOON, broken_waker, within};
+use test_support::prelude::*;
 use tokio::sync::Notify;
 use tracing::Metadata;
-use zookeeper_recipes::{
-    AcquireError, Client, InterProcessMutex, LockGuard, LockState, LostReason, ReleaseError,
-};
-use zookeeper_test_server::{Direction, Server};
 
 /// A third of it is what a slow machine may take between a loss and the look at the server.
 const TIMEOUT: Duration = Duration::from_secs(6);

@@ -1,15 +1,12 @@
 //! What is logged, and as how grave.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 
-use test_support::in_process::{connect, connect_as, mutex, session, start, with_clients};
 use test_support::listen_to_log;
-use test_support::within;
+use test_support::prelude::*;
 use tokio::sync::Notify;
 use tracing::{Level, Metadata};
-use zookeeper_recipes::{Client, ConnectionState, InterProcessMultiLock, InterProcessMutex};
-use zookeeper_test_server::{Cut, Match, Op};
 
 const AUTH_FAILED: i32 = -115;
 

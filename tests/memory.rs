@@ -6,11 +6,8 @@ use std::io::{BufRead, BufReader, Lines, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use peak_alloc::PeakAlloc;
-use test_support::in_process::{DIRECTORY, HOUR, fair, start};
-use test_support::{SOON, pending, within};
+use test_support::prelude::*;
 use tokio::sync::{Mutex, MutexGuard};
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock};
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;

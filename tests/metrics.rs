@@ -7,16 +7,11 @@ mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use test_support::in_process::{connect_as, session, start_impatient};
-use test_support::{SOON, within};
+use test_support::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock, LostReason};
-use zookeeper_test_server::{Match, Op};
 
 /// The values of one scrape, by their names and labels.
 type Scrape = BTreeMap<String, f64>;

@@ -2,21 +2,11 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::convert::Infallible;
-use std::sync::{Mutex, Once, PoisonError};
-use std::time::Duration;
+use std::sync::{Once, PoisonError};
 
-use test_support::in_process::{
-    DIRECTORY, connect, connect_as, session, start, start_impatient, until, with_clients,
-};
-use test_support::{SOON, within};
-use test_support::{listen_to_log, poll_until};
+use test_support::listen_to_log;
+use test_support::prelude::*;
 use tracing::Metadata;
-use zookeeper_recipes::{
-    Client, ConnectionState, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore,
-    LeaderLatch, LockGuard, OnceJob, OnceOutcome, PersistentNode, PersistentNodeState, ReleaseError,
-    RetryPolicy,
-};
-use zookeeper_test_server::{Loss, Match, Op};
 
 const THROTTLED: i32 = -127;
 const NO_AUTH: i32 = -102;
@@ -228,9 +218,7 @@ async fn a_panic_while_permits_are_taken_leaves_none() {
     drop(within("the permits, by the next transaction", semaphore.acquire_many(2, SOON)).await.unwrap());
     assert!(!lost.hits().is_empty());
     let empty = format!("{DIRECTORY}/locks");
-    let left = move |view: zookeeper_test_server::View<'_>| {
-        view.children(&leases).is_empty() && view.children(&empty).is_empty()
-    };
+    let left = move |view: View<'_>| view.children(&leases).is_empty() && view.children(&empty).is_empty();
     until(&server, "empty directories", left).await;
     drop(within("the permits", semaphore.acquire_many(2, SOON)).await.unwrap());
 }

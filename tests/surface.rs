@@ -26,29 +26,9 @@ use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use test_support::prelude::*;
 
-use test_support::in_process::{
-    DIRECTORY, connect, connect_as, enqueue, granted, mutex, session, start, timed_out,
-};
-use test_support::{SOON, within};
 use tokio::net::TcpListener;
-use zookeeper_recipes::{
-    Acl, AcquireError, Acquisition, AnyGuard, AtomicLongError, BuildError, CachedAtomicLong, Client,
-    ClientBuilder, ConnectError, ConnectionState, Contention, ConversionError, Dialect,
-    DistributedAtomicLong, ErrorKind, FenceGate, FencingToken, Guard, Holding, InterProcessFairLock,
-    InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
-    InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, InvalidPath, LeaseMargin,
-    LockGuard, LockPath, LockState, Lost, LostReason, MultiLockGuard, NodePath, OnceError, OnceJob,
-    OnceOutcome, OnceRun, ParentNodes, ParseTokenError, Permissions, QueuedLock, ReadGuard, ReadToken,
-    RecipeBuilder, ReleaseError, RetryPolicy, SemaphorePermit, ServerFailure, StaleToken, StateWatch, Token,
-    Transaction, TransactionError, TryLockError, WriteGuard, mode,
-};
-use zookeeper_recipes::{Contender, ContenderKind, Identity};
-use zookeeper_recipes::{GroupMember, GroupWatch, PersistentNode, PersistentNodeError, PersistentNodeState};
-use zookeeper_recipes::{LeaderLatch, LeaderSelector, LeaderWatch, Leadership, LeadershipState, Participant};
-use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
 fn free<T: Send + Sync + Unpin + Debug + 'static>() {}
 fn borrowed<T: Send + Sync + Debug>() {}
@@ -189,8 +169,7 @@ fn assert_well_put(error: &dyn Error) {
 
 #[tokio::test]
 async fn errors_of_building_name_the_path_and_the_option() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let invalid = InterProcessMutex::new(&client, "no/slash").unwrap_err();
     assert!(invalid.to_string().contains("\"no/slash\""), "{invalid}");
     assert_well_put(&invalid);
@@ -212,8 +191,7 @@ async fn errors_of_building_name_the_path_and_the_option() {
 
 #[tokio::test]
 async fn errors_of_releasing_say_what_is_left() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     assert!(server.expire_session(session(&client)));
     let lost = within("the loss", guard.lost()).await;
@@ -229,8 +207,7 @@ async fn errors_of_releasing_say_what_is_left() {
 
 #[tokio::test]
 async fn errors_of_transactions_say_that_none_is_to_be_sent_again_as_it_is() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let invalid = guard.transaction().check("stock", None).commit().await.unwrap_err();
     assert!(matches!(invalid, TransactionError::InvalidPath(_)), "{invalid}");
@@ -242,37 +219,6 @@ async fn errors_of_transactions_say_that_none_is_to_be_sent_again_as_it_is() {
         assert!(!error.is_retryable(), "{error}");
         assert_well_put(&error);
     }
-}
-
-/// The commonest mistake, named where it shows.
-// Shows: would-deadlock
-#[tokio::test]
-async fn a_timeout_says_where_this_process_holds_the_lock() {
-    let server = start();
-    let client = connect(&server).await;
-    let mutex = mutex(&client);
-    let line = line!() + 1;
-    let guard = within("the grant", mutex.lock()).await.unwrap();
-    let error = timed_out(|timeout| mutex.acquire(timeout)).await;
-    let AcquireError::TimedOut { contention: Contention { holder: Some(holder), .. }, .. } = &error else {
-        panic!("{error}")
-    };
-    assert_eq!((holder.location().file(), holder.location().line()), (file!(), line));
-    assert!(error.to_string().contains(&format!("{}:{line}", file!())), "{error}");
-    assert!(holder.held_for() > Duration::ZERO);
-    assert_well_put(&error);
-    guard.release().await.unwrap();
-}
-
-// Shows: session-timeout
-#[tokio::test]
-async fn default_session_timeout_is_30_s() {
-    let server = Server::start().unwrap();
-    let client = connect_as(Client::builder(), &server).await;
-    assert_eq!(client.session_timeout(), Some(Duration::from_secs(30)));
-    assert_eq!(server.sessions()[0].timeout, Duration::from_secs(30));
-    let asked = connect_as(Client::builder().session_timeout(Duration::from_secs(3600)), &server).await;
-    assert_eq!(asked.session_timeout(), Some(Duration::from_secs(40)), "what the servers made of it");
 }
 
 /// A server that accepts and says nothing.
@@ -316,23 +262,6 @@ async fn other_defaults() {
     guard.release().await.unwrap();
 }
 
-/// A namespace is in front of everything at the server and of nothing in what is said to the user.
-#[tokio::test]
-async fn a_namespace_does_not_show() {
-    let server = Server::start().unwrap();
-    let servers = format!("{}/eu", server.connect_string());
-    let client = within("the session", Client::builder().namespace("shop").connect(&servers)).await.unwrap();
-    let mutex = mutex(&client);
-    let guard = within("the grant", mutex.lock()).await.unwrap();
-    assert_eq!((mutex.path(), guard.path()), (DIRECTORY, DIRECTORY));
-    assert!(guard.node().starts_with("/locks/sku-42/_c_"), "{}", guard.node());
-    assert_eq!(mutex.participants().await.unwrap(), [guard.node()]);
-    assert!(server.exists(&format!("/eu/shop{}", guard.node())));
-    let error = within("the end", mutex.acquire(Duration::from_millis(20))).await.unwrap_err();
-    assert!(!error.to_string().contains("shop"), "{error}");
-    guard.release().await.unwrap();
-}
-
 fn hides(what: &str, shown: &dyn Debug) {
     for text in [format!("{shown:?}"), format!("{shown:#?}")] {
         assert!(!text.contains("geheim"), "{what}: {text}");
@@ -366,8 +295,7 @@ async fn credentials_stay_out_of_logs() {
 /// Code that does not care which lock it is.
 #[tokio::test]
 async fn a_lock_can_be_used_as_a_trait_object() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let lock: Arc<dyn InterProcessLock> = Arc::new(mutex(&client));
     assert_eq!(lock.path(), DIRECTORY);
     for way in 0..4 {
@@ -566,8 +494,7 @@ fn assert_brief(value: &dyn Debug) -> String {
 
 #[tokio::test]
 async fn what_is_logged_is_one_short_line() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let lock = mutex(&client);
     let id = format!("{:#x}", session(&client));
     let shown = assert_brief(&client);
@@ -590,8 +517,7 @@ async fn what_is_logged_is_one_short_line() {
 
 #[tokio::test]
 async fn a_late_release_says_of_what_and_why() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     client.close().await.unwrap();
     let error = within("the release", guard.release()).await.unwrap_err();

@@ -7,16 +7,12 @@
 #![expect(clippy::disallowed_methods, reason = "what is wrong with `Client::lock` is what this shows")]
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use test_support::{ByHand, within};
+use test_support::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinSet;
 use zookeeper_client as zk;
-use zookeeper_test_server::{Cut, Direction, Match, Op, Server};
 
 /// How long a test watches that something does not happen.
 const A_WHILE: Duration = Duration::from_millis(500);
@@ -179,7 +175,7 @@ async fn a_cancelled_lock_leaves_its_node() {
     gate.wait_hit().await;
     drop(cancelled);
     gate.release();
-    let empty = |view: zookeeper_test_server::View<'_>| view.children("/lock").is_empty();
+    let empty = |view: View<'_>| view.children("/lock").is_empty();
     let deleted = server.wait_until(empty, A_WHILE).await;
     assert_eq!(!deleted, without(&["lock-cancel"]));
     assert_eq!(client.state(), zk::SessionState::SyncConnected, "the node stays as long as the session");
@@ -193,7 +189,7 @@ async fn dropping_a_clone_of_an_owned_lock_releases_it() {
     let prefix = zk::LockPrefix::new_curator("/lock", "n-").unwrap();
     let lock = within("the lock", client.lock(prefix, b"", open())).await.unwrap().into_owned();
     drop(lock.clone());
-    let gone = server.wait_until(|view| view.children("/lock").is_empty(), test_support::SOON);
+    let gone = server.wait_until(|view| view.children("/lock").is_empty(), SOON);
     assert!(gone.await, "held by nobody, and `lock` is still there: {}", lock.lock_path());
 }
 

@@ -3,25 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{MutexGuard, OnceLock, PoisonError};
 
-use test_support::in_process::{
-    DIRECTORY, connect, connect_as, fair, mutex, session, start, start_impatient, with_clients,
-};
-use test_support::{pending, within};
-use tokio::sync::watch;
+use test_support::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, set_default};
 use tracing::{Event, Instrument, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
-use zookeeper_recipes::{
-    Client, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore,
-    LostReason,
-};
-use zookeeper_test_server::{Match, Op};
 
 /// What the thread that tells is called.
 const WATCH_THREAD: &str = "zk-watch";

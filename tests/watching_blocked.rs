@@ -2,16 +2,12 @@
 //! them is theirs, and no lock is lost. Alone in their process, which has one such thread.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Condvar, MutexGuard, PoisonError};
 
-use test_support::in_process::{connect_as, mutex, start};
-use test_support::{SOON, within};
+use test_support::prelude::*;
 use tokio::sync::Notify;
-use tokio_test::{assert_pending, task};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
-use zookeeper_recipes::{Client, InterProcessMutex};
 
 /// The last third of it would be over at once in a session whose heartbeats had stopped.
 const TIMEOUT: Duration = Duration::from_secs(4);

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use raw::{Body, Parse, Raw, dial, op, read_frame, write_frame};
-use zookeeper_test_server::{LogKind, Match, Op, Reason, Server};
+use zookeeper_test_server::{Builder, LogKind, Match, Op, Reason, Server};
 
 const SOON: Duration = Duration::from_secs(60);
 const T: i32 = 10_000;
@@ -34,6 +34,14 @@ fn takes_at_most(bytes: usize, what: impl FnOnce()) {
     }
 }
 
+/// A server that ends no session, however long a busy machine takes: none of these clients pings.
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+fn start(builder: Builder) -> Server {
+    let server = builder.start().unwrap();
+    server.freeze_expiry(true);
+    server
+}
+
 fn closed(server: &Server, reason: Reason) -> usize {
     server.log().iter().filter(|entry| entry.kind == LogKind::Closed(reason)).count()
 }
@@ -41,7 +49,7 @@ fn closed(server: &Server, reason: Reason) -> usize {
 #[test]
 fn clients_that_never_read_share_a_limit() {
     const WATCHERS: usize = 20;
-    let server = Server::builder().max_queued(8 * MIB).start().unwrap();
+    let server = start(Server::builder().max_queued(8 * MIB));
     let path = format!("/{}", "x".repeat(3000));
     server.create(&path, "").unwrap();
     let mut watchers: Vec<_> = (0..WATCHERS).map(|_| Raw::connect(server.addr(), T).unwrap()).collect();
@@ -62,7 +70,7 @@ fn clients_that_never_read_share_a_limit() {
 
 #[test]
 fn the_one_that_does_not_read_is_closed_and_not_the_one_that_does() {
-    let server = Server::builder().max_queued(MIB).start().unwrap();
+    let server = start(Server::builder().max_queued(MIB));
     let path = format!("/{}", "x".repeat(3000));
     server.create(&path, "").unwrap();
     let mut slow = Raw::connect(server.addr(), T).unwrap();
@@ -86,7 +94,7 @@ fn the_one_that_does_not_read_is_closed_and_not_the_one_that_does() {
 
 #[test]
 fn large_replies_share_their_data_with_the_tree() {
-    let server = Server::start().unwrap();
+    let server = start(Server::builder());
     server.create("/big", vec![b'x'; MIB]).unwrap();
     let reads = Body::multi(&vec![(op::GET_DATA, Body::path_watch("/big", false)); 40]);
     let mut readers: Vec<_> = (0..5).map(|_| Raw::connect(server.addr(), T).unwrap()).collect();
@@ -111,7 +119,7 @@ fn large_replies_share_their_data_with_the_tree() {
 
 #[test]
 fn reads_of_a_connection_that_is_gone_are_not_done_and_writes_are() {
-    let server = Server::start().unwrap();
+    let server = start(Server::builder());
     server.create("/a", "").unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let gate = server.hold_request(Match::op(Op::Sync));
@@ -138,7 +146,7 @@ fn reads_of_a_connection_that_is_gone_are_not_done_and_writes_are() {
 #[test]
 fn a_connection_whose_requests_wait_does_not_keep_others_waiting() {
     const LEN: usize = 20_000;
-    let server = Server::builder().max_queued(2 * LEN).start().unwrap();
+    let server = start(Server::builder().max_queued(2 * LEN));
     let mut held = Raw::connect(server.addr(), T).unwrap();
     let mut other = Raw::connect(server.addr(), T).unwrap();
     let gate = server.hold_request(Match::op(Op::Create).session(held.session()));
@@ -157,7 +165,7 @@ fn a_connection_whose_requests_wait_does_not_keep_others_waiting() {
 
 #[test]
 fn the_log_says_why_a_connection_was_closed() {
-    let server = Server::builder().max_frame(1000).start().unwrap();
+    let server = start(Server::builder().max_frame(1000));
     let logged = |reason, count| {
         let is = move |kind| kind == LogKind::Closed(reason);
         server.wait_until_blocking(|view| view.log().filter(|entry| is(entry.kind)).count() == count, SOON)

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
     AcquireError, Client, ClientBuilder, ConnectError, ErrorKind, InterProcessFairLock, InterProcessLock,
-    InterProcessMutex, LockGuard, NodePath, QueuedLock, RetryPolicy, Token, TryLockError,
+    InterProcessMutex, LockGuard, Lost, LostReason, NodePath, QueuedLock, ReleaseError, RetryPolicy, Token,
+    TryLockError,
 };
 use zookeeper_test_server::{Fault, Gate, LogEntry, LogKind, Loss, Match, Op, Server, View};
 
@@ -345,6 +346,34 @@ pub fn logged(server: &Server, session: i64, op: Op, kind: LogKind) -> Vec<LogEn
     let mut log = server.log();
     log.retain(|entry| entry.session == session && entry.op == op && entry.kind == kind);
     log
+}
+
+/// That the lock at [`DIRECTORY`] was lost because its lease was over.
+#[track_caller]
+pub fn assert_over(lost: &Lost) {
+    assert_eq!((lost.reason(), lost.path()), (LostReason::LeaseOver, DIRECTORY));
+}
+
+/// That a release came after the end of its lease.
+#[track_caller]
+pub fn assert_released_too_late(released: Result<(), ReleaseError>) {
+    match released {
+        Err(ReleaseError::Lost(lost)) => assert_over(&lost),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The paths that a client's session has asked to delete.
+#[must_use]
+pub fn deletions(server: &Server, client: &Client) -> Vec<String> {
+    let arrived = logged(server, session(client), Op::Delete, LogKind::Arrived);
+    arrived.into_iter().map(|entry| entry.path).collect()
+}
+
+/// Waits until no node is left below the lock at [`DIRECTORY`].
+#[track_caller]
+pub fn until_free(server: &Server) -> impl Future<Output = ()> + use<> {
+    until(server, "an empty directory", |view| view.children(DIRECTORY).is_empty())
 }
 
 /// The most nodes that were below the lock at any time, by the log.

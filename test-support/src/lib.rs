@@ -11,6 +11,7 @@ mod log;
 pub mod peers;
 mod poll;
 mod ports;
+pub mod prelude;
 mod proxy;
 mod random;
 mod redis;

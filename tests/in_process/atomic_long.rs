@@ -3,19 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
 
-use test_support::in_process::{
-    self, calm, calm_with, connect, connect_as, hold_back, session, start_empty, until, with_clients,
-};
-use test_support::{ByHand, within};
-use tokio::task::JoinSet;
-use zookeeper_recipes::{
-    Acl, AtomicLongError, BuildError, Client, DistributedAtomicLong, ErrorKind, InterProcessMutex,
-    Permissions, RetryPolicy,
-};
-use zookeeper_test_server::{CreateMode, Gate, Isolation, Loss, Match, NodeKind, Op, Server, View};
+use test_support::in_process;
+use test_support::prelude::*;
 
 const PATH: &str = "/shop/orders";
 
@@ -416,48 +406,6 @@ async fn no_server_is_an_error_by_the_retry_policy() {
         let known = is_unanswered || matches!(error, AtomicLongError::Unknown { .. });
         assert!(known && std::error::Error::source(&error).is_some(), "{error}");
     }
-}
-
-/// A write that was sent, and then no server any more.
-// Shows: counter-writes
-#[tokio::test]
-async fn a_write_before_an_outage_is_unknown_and_an_id_only_not_there() {
-    // Returns whether the write was sent before a machine that stood still cost the connection.
-    let round = async |id| {
-        let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
-        server.create(PATH, 10_i64.to_be_bytes()).unwrap();
-        // What follows lasts as long as that.
-        let builder = Client::builder().session_timeout(Duration::from_millis(1500));
-        let policy = RetryPolicy::n_times(1, Duration::from_millis(1));
-        let builder = builder.connect_timeout(Duration::from_secs(1)).retry_policy(policy);
-        let client = connect_as(builder, &server).await;
-        let counter = counter(&client);
-        // No next connection, however late the test learns of the write.
-        let write = server.drop_reply(Match::op(Op::SetData).path(PATH), Loss::Close);
-        server.refuse_connections(true);
-        let call = async { if id { counter.next_id().await } else { counter.add(1).await } };
-        let stop = async {
-            let written = tokio::time::timeout(Duration::from_secs(5), write.wait_hit()).await;
-            server.stop();
-            written.is_ok()
-        };
-        let (result, written) = within("the end", async { tokio::join!(call, stop) }).await;
-        match result.unwrap_err() {
-            AtomicLongError::Unknown { .. } if written => assert!(!id),
-            error if error.kind() == Some(ErrorKind::Connection) => assert!(id || !written),
-            error => panic!("{error}"),
-        }
-        written
-    };
-    let rounds = async |id| {
-        for _ in 0..10 {
-            if round(id).await {
-                return;
-            }
-        }
-        panic!("nothing was written");
-    };
-    tokio::join!(rounds(false), rounds(true));
 }
 
 // Shows: counter-tries

@@ -5,11 +5,8 @@ use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use test_support::in_process::connect_as;
-use zookeeper_recipes::{Client, ConnectError, ErrorKind, InterProcessMutex, RetryPolicy, ServerFailure};
-use zookeeper_test_server::Server;
+use test_support::prelude::*;
 
 /// The connect timeout of these tests, a part of which the servers are asked in.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -111,8 +108,7 @@ async fn each_server_is_named_with_its_cause() {
 async fn asking_makes_no_session() {
     let server = Server::start().unwrap();
     // The handshake is not answered, but the question is.
-    let _handshakes =
-        server.hold_request(zookeeper_test_server::Match::op(zookeeper_test_server::Op::Connect).always());
+    let _handshakes = server.hold_request(Match::op(Op::Connect).always());
     let expected = [(server.connect_string(), ServerFailure::NoSession)];
     let mut found = Vec::new();
     for _ in 0..TRIES {
@@ -144,7 +140,7 @@ async fn a_lock_without_a_server_says_why() {
     let mutex = InterProcessMutex::new(&client, "/locks/a").unwrap();
     server.stop();
     let mut states = client.watch_state();
-    states.wait_for(|state| *state == zookeeper_recipes::ConnectionState::Lost).await.unwrap();
+    states.wait_for(|state| *state == ConnectionState::Lost).await.unwrap();
     let (expected, mut causes) =
         (format!("{}: it refuses connections", server.connect_string()), String::new());
     for _ in 0..TRIES {

@@ -1,20 +1,8 @@
 //! What conversions of a held read-write lock owe to the other contenders.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::in_process::read_write::{conversion, lock, read, write};
-use test_support::in_process::{
-    Barrier, DIRECTORY, calm, connect_for, session, start, start_impatient, until, with_clients,
-};
-use test_support::{ByHand, SOON, pending, within};
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    Client, ConversionError, LockState, LostReason, NodePath, ReadGuard, ReleaseError, WriteGuard,
-};
-use zookeeper_test_server::{Direction, Match, Op, Server};
+use test_support::prelude::*;
 
 const THROTTLED: i32 = -127;
 const NO_AUTH: i32 = -102;
@@ -38,95 +26,6 @@ async fn a_flush_waits_for_a_dropped_conversion() {
         within("the flush", flush).await.unwrap();
         assert_eq!(server.children(DIRECTORY), [""; 0]);
     }
-}
-
-/// The session timeout of a round.
-const BRIEF: Duration = Duration::from_millis(1500);
-
-/// How many rounds there are: a machine that stands still for half a second spoils one.
-const ROUNDS: usize = 20;
-
-/// A future of `lost` tells the loss before the servers can give it away, also when a conversion is under
-/// way.
-async fn told_in_time(converting: bool) {
-    for _ in 0..ROUNDS {
-        let late = Lateness::begin();
-        if is_told_in_time(converting).await {
-            return;
-        }
-        let late = late.end();
-        // Half a second is what a holder has; threads of a machine that is busy are late together.
-        assert!(
-            late > Duration::from_millis(50),
-            "the servers give the lock away, the holder was not told, and no thread was later than {late:?} \
-             (converting: {converting})"
-        );
-    }
-    panic!("this machine is too busy to tell (converting: {converting})");
-}
-
-/// How late a thread is that wants to run all the time.
-struct Lateness {
-    stop: Arc<AtomicBool>,
-    most: std::thread::JoinHandle<Duration>,
-}
-
-impl Lateness {
-    #[expect(clippy::disallowed_methods, reason = "how much longer it takes is what is measured")]
-    fn begin() -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let most = std::thread::spawn(move || {
-            let (pause, mut most) = (Duration::from_millis(5), Duration::ZERO);
-            while !stopped.load(Ordering::Relaxed) {
-                let began = Instant::now();
-                // How much longer it takes is what is measured.
-                std::thread::sleep(pause);
-                most = most.max(began.elapsed() - pause);
-            }
-            most
-        });
-        Self { stop, most }
-    }
-
-    fn end(self) -> Duration {
-        self.stop.store(true, Ordering::Relaxed);
-        self.most.join().unwrap()
-    }
-}
-
-async fn is_told_in_time(converting: bool) -> bool {
-    let server = start_impatient();
-    let client = connect_for(&server, BRIEF).await;
-    let id = session(&client);
-    let guard = write(&client).await;
-    let lost = tokio::spawn(guard.lost());
-    let mut keep = None;
-    let mut converted = None;
-    server.stall(id, Direction::Both);
-    if converting {
-        converted = Some(ByHand::new(guard.downgrade()).start());
-    } else {
-        keep = Some(guard);
-    }
-    until(&server, "the end of the session", move |view| {
-        view.sessions().iter().all(|session| session.id != id)
-    })
-    .await;
-    let told = lost.is_finished();
-    drop((keep, converted));
-    told
-}
-
-#[tokio::test]
-async fn a_loss_is_told_in_time() {
-    told_in_time(false).await;
-}
-
-// Shows: telling-a-loss
-#[tokio::test]
-async fn a_loss_during_a_conversion_is_told_in_time() {
-    told_in_time(true).await;
 }
 
 /// The revocation is requested, and the lock converted: the request stands.
@@ -231,7 +130,7 @@ async fn a_flush_does_not_wait_for_a_conversion_that_is_done() {
     let (server, [client]) = with_clients(start(), calm).await;
     let mut downgrade = done_and_not_taken(&server, &client).await;
     within("the flush", client.flush(SOON)).await.unwrap();
-    let std::task::Poll::Ready(reader) = downgrade.poll() else { panic!("it was done") };
+    let Poll::Ready(reader) = downgrade.poll() else { panic!("it was done") };
     assert!(reader.unwrap().is_held());
 }
 

@@ -6,15 +6,7 @@ mod permits;
 mod queues;
 mod succession;
 
-use std::time::Duration;
-
-use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, enqueue, granted, hold, mutex, session, start, start_empty, timed_out,
-    until, with_clients,
-};
-use test_support::{ByHand, SOON, within};
-use zookeeper_recipes::{AcquireError, InterProcessMutex, TryLockError};
-use zookeeper_test_server::{Match, Op, Server};
+use test_support::prelude::*;
 
 /// The requests of a session since the last reset, by kind, in a fixed order.
 fn requests(server: &Server, id: i64) -> Vec<(Op, u64)> {

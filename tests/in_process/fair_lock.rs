@@ -2,17 +2,7 @@
 //! process.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::Duration;
-
-use test_support::in_process::{
-    Acquired, DIRECTORY, calm, clean, connect_for, fair, granted, hold, lose, queue, session, start, until,
-    with_clients,
-};
-use test_support::{ByHand, SOON, within};
-use tokio::task::JoinHandle;
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{AcquireError, Client, ErrorKind, InterProcessFairLock, LostReason, TryLockError};
-use zookeeper_test_server::{Loss, Match, Op, Server};
+use test_support::prelude::*;
 
 fn lock(client: &Client) -> InterProcessFairLock {
     fair(client)

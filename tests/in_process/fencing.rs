@@ -4,12 +4,7 @@
 use proptest::prelude::*;
 use rusqlite::{Connection, params};
 use test_support::in_process::read_write::{lock, read, write};
-use test_support::in_process::{DIRECTORY, connect, session, start, until, with_clients};
-use test_support::within;
-use zookeeper_recipes::{
-    AnyGuard, Client, FenceGate, FencingToken, InterProcessLock, InterProcessMutex, ReadToken, Token,
-};
-use zookeeper_test_server::{Direction, Match, Op, Server};
+use test_support::prelude::*;
 
 /// Its process is paused, and its session ends without its hearing of it.
 async fn pause_for_long(server: &Server, client: &Client) {

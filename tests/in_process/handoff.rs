@@ -2,23 +2,9 @@
 //! bounds, and only from health.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use test_support::in_process::{
-    Acquired, DIRECTORY, assert_clean, calm, clean, connect_for, fair, granted, hold, most_nodes, mutex,
-    queue, session, start, timed_out, until, with_clients,
-};
-use test_support::{SOON, pending, within};
-use tokio::task::JoinSet;
-use tokio_test::{assert_pending, assert_ready, task};
-use zookeeper_recipes::{
-    AcquireError, Client, Contention, ErrorKind, InterProcessMultiLock, InterProcessMutex, LockGuard,
-    LockState, LostReason, TryLockError,
-};
-use zookeeper_test_server::{Cut, Direction, LogEntry, LogKind, Match, Op};
+use test_support::prelude::*;
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -82,67 +68,6 @@ async fn a_hand_over_costs_no_request_and_keeps_the_order_of_arrival() {
     guard.release().await.unwrap();
     assert!(!lock.is_acquired_in_this_process());
     clean(&server, &[&client]).await;
-}
-
-/// However many tasks wait, there is one node, and no two are inside.
-// Shows: hand-off
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn ten_thousand_tasks_have_one_node_at_a_time() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let lock = bounded(&client, 100, LONG);
-    let inside = Arc::new(Mutex::new(0_u64));
-    let mut tasks = JoinSet::new();
-    for _ in 0..10_000 {
-        let (lock, inside) = (lock.clone(), Arc::clone(&inside));
-        tasks.spawn(async move {
-            let guard = lock.lock().await.unwrap();
-            *inside.try_lock().expect("alone") += 1;
-            guard.release().await.unwrap();
-        });
-    }
-    within("all", tasks.join_all()).await;
-    assert_eq!(*inside.lock().unwrap(), 10_000);
-    client.flush(SOON).await.unwrap();
-    println!("at most {} nodes at once", most_nodes(&server));
-    assert!(most_nodes(&server) <= 2, "one, and the one before it on its way out");
-    assert_clean(&server, "ten thousand").await;
-}
-
-/// Another process waits for a greedy one no longer than the time that was set and the longest hold of a task.
-/// A busy machine makes each hold longer, and so fewer fit into that time.
-// Shows: hand-off
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_process_waits_no_longer_than_the_bound_and_one_hold() {
-    const TIME: Duration = Duration::from_millis(50);
-    const HOLD: Duration = Duration::from_millis(5);
-    let (server, [greedy, other]) = with_clients(start(), calm).await;
-    let lock = bounded(&greedy, u32::MAX, TIME);
-    let holds = Arc::new(Mutex::new(HashMap::<_, u32>::new()));
-    let mut tasks = JoinSet::new();
-    for _ in 0..20 {
-        let (lock, holds) = (lock.clone(), Arc::clone(&holds));
-        tasks.spawn(async move {
-            loop {
-                let guard = lock.lock().await.unwrap();
-                *holds.lock().unwrap().entry(guard.node()).or_default() += 1;
-                // Work, of which there is always more.
-                tokio::time::sleep(HOLD).await;
-                drop(guard);
-            }
-        });
-    }
-    until(&server, "a greedy one's node", |view| !view.children(DIRECTORY).is_empty()).await;
-    for _ in 0..10 {
-        within("the grant", mutex(&other).lock()).await.unwrap().release().await.unwrap();
-    }
-    // Before the holds that the end of the tasks cuts short.
-    let most = holds.lock().unwrap().values().copied().max().unwrap();
-    assert!(u128::from(most) <= TIME.as_millis() / HOLD.as_millis() + 1, "{most} holds by one node");
-    tasks.shutdown().await;
-    for client in [greedy, other] {
-        client.flush(SOON).await.unwrap();
-    }
-    assert_clean(&server, "greedy").await;
 }
 
 /// One that leaves is passed over, wherever it is: in the line, or with the lock on its way to it.
@@ -465,26 +390,6 @@ async fn other_locks_of_the_client_have_nodes_of_their_own() {
     granted(fair).await.release().await.unwrap();
     within("the grant", all).await.unwrap().unwrap().release().await.unwrap();
     within("the grant", line.next().unwrap()).await.unwrap().release().await.unwrap();
-    clean(&server, &[&client]).await;
-}
-
-/// Heartbeats ask for the node all the time, whoever holds it.
-// Shows: hand-off
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_deleted_by_hand_is_noticed_whoever_holds_it() {
-    let server = start();
-    let client = connect_for(&server, Duration::from_secs(12)).await;
-    let lock = unbounded(&client);
-    let guard = within("the grant", lock.lock()).await.unwrap();
-    let node = guard.node();
-    let mut line = waiting(&lock, 1);
-    drop(guard);
-    let guard = assert_ready!(line.pop().unwrap().poll()).unwrap();
-    let mut line = waiting(&lock, 1);
-    server.delete(&node).unwrap();
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
-    let next = within("the grant", line.pop().unwrap()).await.unwrap();
-    drop((guard, next));
     clean(&server, &[&client]).await;
 }
 

@@ -2,23 +2,7 @@
 //! docs/protocol.md#leaders-work.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use test_support::in_process::{
-    Barrier, connect, connect_as, connect_with, eager, queue_at, session, until, with_clients,
-};
-use test_support::{SOON, pending, within};
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
-use tokio_test::task;
-use zookeeper_recipes::{
-    AcquireError, BuildError, Client, ErrorKind, FencingToken, InterProcessMutex, LeaderLatch,
-    LeaderSelector, LeaderWatch, Leadership, LeadershipState, LostReason, Participant, RetryPolicy,
-    TransactionError,
-};
-use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, Op, Server};
+use test_support::prelude::*;
 
 const PATH: &str = "/scheduler/leader";
 /// A lease lasts two thirds of it: longer than a busy machine pauses.
@@ -407,14 +391,11 @@ fn any_executor_waits_for_a_leadership() {
     let server = start();
     let client = runtime.block_on(connect(&server));
     let latch = latch(&client, "a");
-    let leadership = test_support::block_on(latch.leadership()).unwrap();
-    assert_eq!(test_support::block_on(leadership.while_held(async { 42 })).unwrap(), 42);
-    assert_eq!(test_support::block_on(latch.participants()).unwrap().len(), 1);
-    test_support::block_on(latch.close()).unwrap();
-    assert_eq!(
-        test_support::block_on(selector(&connect_blocking(&runtime, &server)).lead(async |_| 7)).unwrap(),
-        7
-    );
+    let leadership = block_on(latch.leadership()).unwrap();
+    assert_eq!(block_on(leadership.while_held(async { 42 })).unwrap(), 42);
+    assert_eq!(block_on(latch.participants()).unwrap().len(), 1);
+    block_on(latch.close()).unwrap();
+    assert_eq!(block_on(selector(&connect_blocking(&runtime, &server)).lead(async |_| 7)).unwrap(), 7);
 }
 
 fn connect_blocking(runtime: &tokio::runtime::Runtime, server: &Server) -> Client {
@@ -843,8 +824,7 @@ async fn a_watch_of_the_leader_outlives_sessions_until_its_client_is_closed() {
 
 #[tokio::test]
 async fn a_watch_is_no_handle_and_knows_the_elections_of_both_recipes() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let mut leaders = LeaderSelector::builder(&client, PATH).watch_leader().unwrap();
     let selector = LeaderSelector::builder(&client, PATH).id("web-3").build().unwrap();
     let leading = tokio::spawn(async move { selector.lead(|_| std::future::pending::<()>()).await });

@@ -2,47 +2,16 @@
 //!
 //! What has to do with threads, or with how long code takes: the holder is blocked, or busy until the end, a waker panics,
 //! a lease is a nanosecond. The others run in virtual time: `simulation/tests/scenarios/lease.rs`.
-#![expect(clippy::panic, reason = "a test fails by panicking")]
 
-use std::task::{Context, Poll};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, logged, mutex, queue, session, start, until, with_clients,
-};
-use test_support::{ByHand, SOON, block_on, broken_waker, within};
-use zookeeper_recipes::{AcquireError, Client, LockState, Lost, LostReason, ReleaseError};
-use zookeeper_test_server::{LogKind, Op, Server};
+use test_support::prelude::*;
 
 /// What a test waits for to pass.
 const LEASE: Duration = Duration::from_millis(100);
 
 /// A lease that no test outlasts.
 const LONG: Duration = Duration::from_secs(3600);
-
-#[track_caller]
-fn assert_over(lost: &Lost) {
-    assert_eq!((lost.reason(), lost.path()), (LostReason::LeaseOver, DIRECTORY));
-}
-
-#[track_caller]
-fn assert_released_too_late(released: Result<(), ReleaseError>) {
-    match released {
-        Err(ReleaseError::Lost(lost)) => assert_over(&lost),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// The paths that a session has asked to delete.
-fn deletions(server: &Server, client: &Client) -> Vec<String> {
-    let arrived = logged(server, session(client), Op::Delete, LogKind::Arrived);
-    arrived.into_iter().map(|entry| entry.path).collect()
-}
-
-async fn until_free(server: &Server) {
-    until(server, "the end of the node", |view| view.children(DIRECTORY).is_empty()).await;
-}
 
 /// The executor of the holder does nothing from before the end of the lease until after the release.
 // Shows: lease-over

@@ -1,13 +1,7 @@
 //! The client's session, lent to other code: `Client::request`.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use test_support::in_process::{calm, connect_as, eager, hold, session, start, until, with_clients};
-use test_support::{SOON, within};
-use tokio::sync::oneshot;
+use test_support::prelude::*;
 use zookeeper_client as zk;
-use zookeeper_recipes::{Client, ErrorKind, ReleaseError};
 
 // Shows: lent-session
 #[tokio::test]

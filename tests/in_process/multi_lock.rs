@@ -1,18 +1,7 @@
 //! What a multi-lock does, against the in-process server: docs/protocol.md#multi-lock.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::Duration;
-
-use test_support::in_process::{
-    calm, connect_for, queue_at, session, start_empty, timed_out, until, with_clients,
-};
-use test_support::{ByHand, SOON, within};
-use zookeeper_recipes::{
-    AcquireError, BuildError, Client, ErrorKind, InterProcessFairLock, InterProcessLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, LockGuard, LockState, LostReason,
-    MultiLockGuard, ReleaseError, TransactionError, TryLockError,
-};
-use zookeeper_test_server::{Match, Op, Server, ServerError};
+use test_support::prelude::*;
 
 const A: &str = "/multi/a";
 const B: &str = "/multi/b";

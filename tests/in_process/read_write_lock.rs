@@ -2,19 +2,8 @@
 //! replies are lost in the middle of them.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::time::Duration;
-
 use test_support::in_process::read_write::{conversion, lock, read, write};
-use test_support::in_process::{
-    DIRECTORY, calm, clean, connect_for, lose, numbers, session, start, until, watches, with_clients,
-};
-use test_support::{ByHand, SOON, within};
-use tokio::task::JoinHandle;
-use zookeeper_recipes::{
-    AcquireError, BuildError, Client, ConversionError, Dialect, ErrorKind, InterProcessFairLock,
-    InterProcessMutex, InterProcessReadWriteLock, LockState, LostReason, NodePath,
-};
-use zookeeper_test_server::{Loss, Match, Op, Server};
+use test_support::prelude::*;
 
 /// The nodes below the lock as paths, in order.
 fn nodes(server: &Server) -> Vec<String> {

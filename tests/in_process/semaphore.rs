@@ -1,15 +1,7 @@
 //! The semaphore, against a server in this process.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::time::{Duration, Instant};
-
-use test_support::in_process::{calm, start_empty, with_clients};
-use test_support::{SOON, within};
-use tokio::task::JoinSet;
-use zookeeper_recipes::{
-    AcquireError, BuildError, Client, Contention, ErrorKind, InterProcessSemaphore, LostReason, ReleaseError,
-    SemaphorePermit, TryLockError,
-};
+use test_support::prelude::*;
 
 const PATH: &str = "/sem";
 

@@ -2,19 +2,7 @@
 //! everybody who comes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::{Duration, Instant};
-
-use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, clean, connect_for, fair, granted, mutex, numbers, queue, session, start,
-    tried, until, with_clients,
-};
-use test_support::{SOON, pending, within};
-use tokio_test::{assert_pending, assert_ready, task};
-use zookeeper_recipes::{
-    Client, ConnectionState, Contention, ErrorKind, InterProcessMultiLock, InterProcessMutex, LockGuard,
-    LockState, LostReason, TryLockError,
-};
-use zookeeper_test_server::{Cut, Match, Op, Server};
+use test_support::prelude::*;
 
 const LONG: Duration = Duration::from_secs(3600);
 

@@ -1,19 +1,7 @@
 //! Readers of one client that share a read node while no writer queues.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::{Duration, Instant};
-
-use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, clean, connect, connect_for, granted, queue, read_write, session, start,
-    tried, until, watches, with_clients,
-};
-use test_support::{SOON, pending, within};
-use tokio_test::{assert_pending, assert_ready, task};
-use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, Contention, ConversionError, InterProcessReadWriteLock,
-    LostReason, ReadGuard, WriteGuard,
-};
-use zookeeper_test_server::{Cut, Match, Op, Server};
+use test_support::prelude::*;
 
 const LONG: Duration = Duration::from_secs(3600);
 

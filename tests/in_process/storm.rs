@@ -2,9 +2,7 @@
 //! holding.
 
 use test_support::in_process::read_write::{lock, write};
-use test_support::in_process::{DIRECTORY, connect, session, start, until, with_clients};
-use test_support::{ByHand, SOON, within};
-use zookeeper_test_server::{Match, Op};
+use test_support::prelude::*;
 
 #[tokio::test]
 async fn who_waits_to_be_asked_keeps_neither_the_session_nor_the_client() {

@@ -2,16 +2,7 @@
 //! again, the connection was interrupted, another came between.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use test_support::in_process::{
-    DIRECTORY, calm, granted, mutex, never_for, queue, read_write, session, start, until, watches,
-    with_clients,
-};
-use test_support::{SOON, within};
-use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock, LockGuard};
-use zookeeper_test_server::{Cut, LogKind, Loss, Match, Op, Server};
+use test_support::prelude::*;
 
 /// A mutex whose next grant is expected to need no list, and the number that it expects.
 async fn hot(server: &Server, client: &Client) -> (Arc<InterProcessMutex>, i32) {

@@ -1,12 +1,6 @@
 //! Grants that were lost before their caller looked.
 
-use std::time::{Duration, Instant};
-
-use test_support::ByHand;
-use test_support::in_process::{
-    connect, connect_for, mutex, session, start, start_impatient, until_lost, with_clients,
-};
-use zookeeper_test_server::Direction;
+use test_support::prelude::*;
 
 /// One budget covers the whole call, also where a grant was lost before the caller looked.
 // Shows: attempt-outlives-caller, deadline
@@ -26,7 +20,7 @@ async fn an_acquire_whose_grant_was_lost_unseen_ends_at_its_deadline() {
     tokio::time::sleep(budget.saturating_sub(started.elapsed())).await;
     let looked = Instant::now();
     loop {
-        if let std::task::Poll::Ready(result) = acquire.poll() {
+        if let Poll::Ready(result) = acquire.poll() {
             assert!(result.is_err());
             break;
         }
@@ -50,7 +44,7 @@ async fn a_try_whose_grant_was_lost_unseen_does_not_hand_out_a_lost_lock() {
         attempt.woken().await;
         result = attempt.poll();
     }
-    if let std::task::Poll::Ready(Ok(guard)) = result {
+    if let Poll::Ready(Ok(guard)) = result {
         panic!("granted: {:?}", guard.state());
     }
 }

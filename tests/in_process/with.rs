@@ -1,16 +1,7 @@
 //! Work that runs under a lock, in one call, and locks by prefix and key.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use test_support::in_process::{connect, session, start_empty, timed_out, until};
-use test_support::within;
-use tokio::sync::oneshot;
-use zookeeper_recipes::{
-    AcquireError, Client, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphore, LostReason, ReleaseError,
-};
+use test_support::prelude::*;
 
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -20,8 +11,7 @@ fn stock(client: &Client) -> InterProcessMutex {
 
 #[tokio::test]
 async fn every_lock_runs_work_while_it_is_held() {
-    let server = start_empty();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start_empty(), connect).await;
     /// In a task, so that it shows that the future is `Send`.
     macro_rules! run {
         ($lock:expr) => {{
@@ -43,8 +33,7 @@ async fn every_lock_runs_work_while_it_is_held() {
 
 #[tokio::test]
 async fn a_loss_shows_beside_the_output_of_the_work() {
-    let server = start_empty();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start_empty(), connect).await;
     let lock = stock(&client);
     let work = lock.with(WAIT, async |guard| {
         server.expire_session(session(&client));
@@ -59,8 +48,7 @@ async fn a_loss_shows_beside_the_output_of_the_work() {
 
 #[tokio::test]
 async fn work_is_not_called_while_another_holds_the_lock() {
-    let server = start_empty();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (_server, [client, other]) = with_clients(start_empty(), connect).await;
     let held = stock(&other).lock().await.unwrap();
     let (lock, called) = (stock(&client), AtomicBool::new(false));
     let work = async |wait| lock.with(wait, async |_| called.store(true, Ordering::SeqCst)).await;
@@ -73,8 +61,7 @@ async fn work_is_not_called_while_another_holds_the_lock() {
 /// Another client is granted the lock after a drop of the call, and finds the work dropped.
 #[tokio::test]
 async fn a_dropped_call_drops_its_work_and_then_releases() {
-    let server = start_empty();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start_empty(), connect).await;
     let (works, begun) = oneshot::channel();
     let (alive, mut dropped) = oneshot::channel::<()>();
     let lock = stock(&client);
@@ -98,8 +85,7 @@ async fn a_dropped_call_drops_its_work_and_then_releases() {
 
 #[tokio::test]
 async fn keys_are_escaped_and_differ() {
-    let server = start_empty();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start_empty(), connect).await;
     for (key, path) in
         [("a/b", "/s/a%2Fb"), ("..", "/s/%2E%2E"), ("", "/s/%"), ("\u{1f600}", "/s/%F0%9F%98%80")]
     {

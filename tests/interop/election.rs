@@ -1,9 +1,7 @@
 //! What elections with either of the others need.
 
-use test_support::{SOON, ZooKeeper};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use zookeeper_recipes::{AcquireError, FencingToken, LeaderSelector};
+use test_support::ZooKeeper;
+use test_support::prelude::*;
 
 use super::outside::children;
 use super::{Failure, Outcome};

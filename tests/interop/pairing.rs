@@ -219,7 +219,7 @@ fn fulfils(findings: &Findings, sides: &[Side; 2], extent: Extent) -> Outcome {
 }
 
 /// Once all have ended, the servers end the sessions of the dead.
-fn nothing_is_left(servers: &ZooKeeper, path: &str) -> Outcome {
+pub(crate) fn nothing_is_left(servers: &ZooKeeper, path: &str) -> Outcome {
     let gone =
         poll_until("the lock's directory to be empty", SOON, || match block_on(contenders(servers, path)) {
             Ok(nodes) => nodes.is_empty().then_some(Ok(())),

@@ -6,9 +6,27 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Instant;
-use test_support::SOON;
+use test_support::{SOON, ZooKeeper, shared_standalone, unique_path};
+use zookeeper_recipes::Client;
 
-use super::{Failure, Outcome};
+use super::pairing::nothing_is_left;
+use super::{Failure, Outcome, block_on, connect};
+
+/// A trial that moves the locks of a puppet step by step, on a path and with a client that are its own, and leaves nothing
+/// behind.
+pub(crate) fn step_by_step(
+    start: impl FnOnce(&ZooKeeper) -> Result<Puppet, Failure>,
+    steps: impl AsyncFnOnce(&ZooKeeper, &mut Puppet, &str, &Client) -> Outcome,
+) -> Outcome {
+    let servers = shared_standalone()?;
+    let (mut puppet, path) = (start(&servers)?, unique_path("interop"));
+    block_on(async {
+        let client = connect(&servers).await?;
+        steps(&servers, &mut puppet, &path, &client).await?;
+        Ok(client.close().await?)
+    })?;
+    nothing_is_left(&servers, &path)
+}
 
 /// The process, and what it has said that was not asked for yet.
 #[derive(Debug)]

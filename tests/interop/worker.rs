@@ -6,18 +6,10 @@ use std::env;
 use std::io::BufRead as _;
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::PoisonError;
 
+use test_support::prelude::*;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
-use zookeeper_recipes::{
-    AcquireError, Client, ConversionError, Dialect, ErrorKind, InterProcessFairLock, InterProcessMultiLock,
-    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore,
-    InterProcessWriteLock, LockGuard, MultiLockGuard, OrBusy as _, ReadGuard, ReleaseError, RetryPolicy,
-    SemaphorePermit, WriteGuard,
-};
 
 use super::Failure;
 use super::journal::{Journal, read_counter, write_counter};

@@ -1,15 +1,9 @@
 //! Those who are looked at.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use test_support::{Cut, Proxy, SOON, poll_until, within};
-use tokio::task::JoinHandle;
-use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, ErrorKind, InterProcessFairLock, InterProcessLock, InterProcessMutex,
-    InterProcessReadWriteLock, RetryPolicy,
-};
+use test_support::prelude::*;
+use test_support::{Cut, Proxy};
 
 use crate::view::{Outside, Seen, View};
 

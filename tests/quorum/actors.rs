@@ -319,7 +319,8 @@ fn token(guard: &AnyGuard) -> (i64, u64) {
 
 /// After the network is well again: the one that lost can lock again, and nothing is left behind.
 pub(crate) async fn afterwards(holder: Holder, granted: Granted, servers: &ZooKeeper) -> Outcome {
-    let Holder { proxies, client, lock, guard, .. } = holder;
+    // The proxies go last.
+    let Holder { proxies: _proxies, client, lock, guard, .. } = holder;
     let path = lock.path().to_owned();
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))), "it is told so again");
     let before = token(&granted.guard);
@@ -327,36 +328,24 @@ pub(crate) async fn afterwards(holder: Holder, granted: Granted, servers: &ZooKe
     let again = within("the holder to lock again", lock.lock()).await?;
     assert!(before < token(&again));
     within("the last release", again.release()).await?;
-    nothing_left(servers, &path).await?;
-    within("the clients to close", async {
-        granted.client.close().await?;
-        client.close().await
-    })
-    .await?;
-    drop(proxies);
-    Ok(())
+    end(servers, &path, [client, granted.client]).await
 }
 
 /// A holder that kept its lock gives it to the rival, and nothing is left behind.
 pub(crate) async fn hand_over(holder: Holder, rival: Rival, servers: &ZooKeeper) -> Outcome {
     assert!(rival.is_waiting(), "granted beside the holder");
-    let Holder { proxies, client, lock, guard, .. } = holder;
+    // The proxies go last.
+    let Holder { proxies: _proxies, client, lock, guard, .. } = holder;
     let before = token(&guard);
     within("the holder's release", guard.release()).await?;
     let (granted, _) = rival.granted().await?;
     assert!(before < token(&granted.guard));
     within("the rival's release", granted.guard.release()).await?;
-    nothing_left(servers, lock.path()).await?;
-    within("the clients to close", async {
-        granted.client.close().await?;
-        client.close().await
-    })
-    .await?;
-    drop(proxies);
-    Ok(())
+    end(servers, lock.path(), [client, granted.client]).await
 }
 
-async fn nothing_left(servers: &ZooKeeper, path: &str) -> Outcome {
+/// Nothing is left behind, and both clients close.
+async fn end(servers: &ZooKeeper, path: &str, clients: [Client; 2]) -> Outcome {
     let session = plain_session(&servers.connect_string()).await?;
     session.sync(path).await?;
     match session.list_children(path).await {
@@ -364,6 +353,9 @@ async fn nothing_left(servers: &ZooKeeper, path: &str) -> Outcome {
         // The servers remove empty containers.
         Err(zk::Error::NoNode) => {}
         Err(e) => return Err(e.into()),
+    }
+    for client in clients {
+        within("a client to close", client.close()).await?;
     }
     Ok(())
 }

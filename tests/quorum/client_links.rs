@@ -15,23 +15,7 @@ use crate::ensemble::{Ensemble, TICK};
 const T: Duration = Duration::from_secs(10);
 
 /// The connect string names one member, and the link to it falls silent.
-pub(crate) fn silent(title: &str, direction: Direction) -> Outcome {
-    let ensemble = Ensemble::undisturbed()?;
-    let servers = ensemble.servers();
-    run(async {
-        let holder = Holder::at(servers, 0, T).await?;
-        let rival = Rival::of(&holder, servers, &[1, 2]).await?;
-        let losses = vec![holder.told()];
-        let cut = Instant::now();
-        holder.link(0).stall(direction);
-        let granted = told_first(title, cut, &holder, losses, rival).await?;
-        holder.link(0).resume();
-        afterwards(holder, granted, servers).await
-    })
-}
-
-/// The same with what is not a mutex.
-pub(crate) fn silent_to(title: &str, kind: Kind) -> Outcome {
+pub(crate) fn silent(title: &str, kind: Kind, direction: Direction) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
     run(async {
@@ -39,7 +23,7 @@ pub(crate) fn silent_to(title: &str, kind: Kind) -> Outcome {
         let rival = Rival::of(&holder, servers, &[1, 2]).await?;
         let losses = vec![holder.told()];
         let cut = Instant::now();
-        holder.link(0).stall(Direction::Both);
+        holder.link(0).stall(direction);
         let granted = told_first(title, cut, &holder, losses, rival).await?;
         holder.link(0).resume();
         afterwards(holder, granted, servers).await

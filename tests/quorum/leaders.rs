@@ -13,6 +13,17 @@ use crate::ensemble::{Ensemble, SHORT_TICK as TICK};
 /// Half of the library's default: what is kept with this is kept by default.
 const HALF_T: Duration = Duration::from_secs(15);
 
+/// Waits until a holder can write, and fails if it has lost its lock. The first write may go out before the client
+/// has noticed: then it is not known whether it was done.
+async fn writes_again(title: &str, holder: &Holder, since: Instant) {
+    let writes = async {
+        while holder.prove().await.is_err() {
+            assert!(holder.guard().is_held(), "{title}: lost after {:?}", since.elapsed());
+        }
+    };
+    within("the holder to write again", writes).await;
+}
+
 /// The leader's process is killed: a holder that was connected to it and one that was not keep the lock.
 pub(crate) fn killed(title: &str) -> Outcome {
     let ensemble = Ensemble::impatient()?;
@@ -30,14 +41,7 @@ pub(crate) fn killed(title: &str) -> Outcome {
         servers.wait_leader()?;
         let elected = killed.elapsed();
         for (member, holder, _) in &crews {
-            let writes = async {
-                // The first may go out before the client has noticed: then it is not known whether it was
-                // done.
-                while holder.prove().await.is_err() {
-                    assert!(holder.guard().is_held(), "{title}: lost {:?} after the kill", killed.elapsed());
-                }
-            };
-            within("the holder to write again", writes).await;
+            writes_again(title, holder, killed).await;
             println!(
                 "{title}: leader again after {} ms, the holder at {} writes after {} ms",
                 elected.as_millis(),
@@ -98,12 +102,7 @@ pub(crate) fn hangs(title: &str) -> Outcome {
         let stopped = Instant::now();
         servers.pause(roles.leader)?;
         for holder in &holders {
-            let writes = async {
-                while holder.prove().await.is_err() {
-                    assert!(holder.guard().is_held(), "{title}: lost after {:?}", stopped.elapsed());
-                }
-            };
-            within("the holder to write again", writes).await;
+            writes_again(title, holder, stopped).await;
             println!("{title}: a holder writes again after {} ms", stopped.elapsed().as_millis());
             // That one may have been sent long ago.
             holder.still_holds(title).await?;

@@ -46,14 +46,18 @@ fn main() {
     add("leaders::stopped_for_a_while", leaders::stopped);
     add("leaders::stopped_for_a_moment", leaders::stopped_for_a_moment);
     add("leaders::killed", leaders::killed);
-    add("client_links::silent_to_the_client", |t| client_links::silent(t, Direction::ToClient));
-    add("client_links::silent_to_the_server", |t| client_links::silent(t, Direction::ToServer));
-    add("client_links::silent_both_ways", |t| client_links::silent(t, Direction::Both));
-    add("client_links::silent_to_a_fair_lock", |t| client_links::silent_to(t, Kind::Fair));
-    add("client_links::silent_to_a_reader", |t| client_links::silent_to(t, Kind::Reader));
-    add("client_links::silent_to_a_writer", |t| client_links::silent_to(t, Kind::Writer));
-    add("client_links::silent_to_a_downgraded_writer", |t| client_links::silent_to(t, Kind::Downgraded));
-    add("client_links::silent_to_an_upgraded_reader", |t| client_links::silent_to(t, Kind::Upgraded));
+    add("client_links::silent_to_the_client", |t| client_links::silent(t, Kind::Mutex, Direction::ToClient));
+    add("client_links::silent_to_the_server", |t| client_links::silent(t, Kind::Mutex, Direction::ToServer));
+    add("client_links::silent_both_ways", |t| client_links::silent(t, Kind::Mutex, Direction::Both));
+    add("client_links::silent_to_a_fair_lock", |t| client_links::silent(t, Kind::Fair, Direction::Both));
+    add("client_links::silent_to_a_reader", |t| client_links::silent(t, Kind::Reader, Direction::Both));
+    add("client_links::silent_to_a_writer", |t| client_links::silent(t, Kind::Writer, Direction::Both));
+    add("client_links::silent_to_a_downgraded_writer", |t| {
+        client_links::silent(t, Kind::Downgraded, Direction::Both)
+    });
+    add("client_links::silent_to_an_upgraded_reader", |t| {
+        client_links::silent(t, Kind::Upgraded, Direction::Both)
+    });
     // Shows: lease
     add("client_links::all_silent", client_links::all_silent);
     add("client_links::silent_to_the_client_with_shares_and_work", |t| {

@@ -1,13 +1,7 @@
 //! Who may do what.
 
-use std::time::Duration;
-
-use test_support::{SOON, within};
+use test_support::prelude::*;
 use zookeeper_client as zk;
-use zookeeper_recipes::{
-    Acl, AcquireError, BuildError, ConnectError, Error, ErrorKind, InterProcessMutex,
-    InterProcessReadWriteLock, NodePath, Permissions, ReleaseError, TryLockError,
-};
 
 use crate::harness::{Behaviour, Env, behaviours};
 

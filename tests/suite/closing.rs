@@ -1,14 +1,6 @@
 //! The end of a client.
 
-use std::time::{Duration, Instant};
-
-use test_support::{SOON, within};
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, ErrorKind, Holding, InterProcessFairLock, InterProcessMultiLock,
-    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, LostReason, ReleaseError,
-    TryLockError,
-};
+use test_support::prelude::*;
 
 use crate::harness::{BRIEFLY, Behaviour, Env, behaviours};
 
@@ -89,7 +81,7 @@ fn is_closed<T: std::fmt::Debug>(result: &Result<T, AcquireError>) {
 }
 
 /// A drain that has begun: what it ends at once has ended.
-async fn draining(client: &Client, timeout: Duration) -> tokio::task::JoinHandle<Result<(), ReleaseError>> {
+async fn draining(client: &Client, timeout: Duration) -> JoinHandle<Result<(), ReleaseError>> {
     let mutex = InterProcessMutex::new(client, "/nobody/else").unwrap();
     let waiter = mutex.lock();
     let held = mutex.lock().await.unwrap();

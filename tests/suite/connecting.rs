@@ -1,10 +1,8 @@
 //! Getting a session.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::time::{Duration, Instant};
 
-use test_support::{SOON, within};
-use zookeeper_recipes::{Client, ConnectError, ConnectionState, ErrorKind, InterProcessMutex};
+use test_support::prelude::*;
 
 use crate::harness::{BRIEFLY, Behaviour, Env, LATE, SESSION_LIMITS, behaviours};
 

@@ -1,10 +1,7 @@
 //! Who queues in a lock's directory, and who does not.
 
-use std::time::Duration;
-
-use test_support::within;
+use test_support::prelude::*;
 use zookeeper_client as zk;
-use zookeeper_recipes::{AcquireError, ErrorKind, TryLockError};
 
 use crate::harness::{Behaviour, Env, behaviours};
 

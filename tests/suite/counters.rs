@@ -1,11 +1,8 @@
 //! Counters: every number once, every sum whole, in Curator's layout.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use test_support::within;
-use tokio::task::JoinSet;
-use zookeeper_recipes::{AtomicLongError, Client, DistributedAtomicLong};
+use test_support::prelude::*;
 
 use crate::harness::{Behaviour, Env, NO_CONTAINERS, NO_EXPIRY, Need, behaviours};
 

@@ -1,12 +1,7 @@
 //! The lock's directory and those above it.
 
-use std::time::Duration;
-
-use test_support::{SOON, all_done, within};
-use tokio::task::JoinSet;
+use test_support::prelude::*;
 use zookeeper_client as zk;
-use zookeeper_recipes::{BuildError, ErrorKind, InterProcessMutex, LockPath, ParentNodes};
-use zookeeper_test_server::{Match, NodeKind, Op};
 
 use crate::harness::{Behaviour, Env, NO_CONTAINERS, Need, behaviours};
 
@@ -106,7 +101,7 @@ async fn many_contenders_make_it_at_once(env: &Env) {
 }
 
 /// A lock in a namespace, seen by its client and by one without.
-async fn check_namespace(env: &Env, client: &zookeeper_recipes::Client, namespace: &str) {
+async fn check_namespace(env: &Env, client: &Client, namespace: &str) {
     let mutex = InterProcessMutex::new(client, "/shop/stock").unwrap();
     let guard = within("a free lock", mutex.lock()).await.unwrap();
     assert_eq!((mutex.path(), guard.path()), ("/shop/stock", "/shop/stock"));
@@ -155,7 +150,7 @@ async fn a_namespace_keeps_apart(env: &Env) {
         let mutex = InterProcessMutex::new(&client, "/stock").unwrap();
         guards.push(within("a free lock", mutex.lock()).await.unwrap());
     }
-    assert!(guards.iter().all(zookeeper_recipes::LockGuard::is_held));
+    assert!(guards.iter().all(LockGuard::is_held));
 }
 
 async fn any_path_of_zookeeper_s_will_do(env: &Env) {

@@ -1,10 +1,6 @@
 //! One leader at a time, and another when it is gone.
 
-use std::sync::{Arc, Mutex};
-
-use test_support::within;
-use tokio::task::JoinSet;
-use zookeeper_recipes::{Client, LeaderLatch, LeaderSelector, Leadership, LostReason};
+use test_support::prelude::*;
 
 use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 

@@ -1,10 +1,6 @@
 //! At most one holds the lock, and every waiter gets it.
 
-use std::sync::Arc;
-
-use test_support::{all_done, within};
-use tokio::task::JoinSet;
-use zookeeper_recipes::InterProcessMutex;
+use test_support::prelude::*;
 
 use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 

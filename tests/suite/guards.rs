@@ -1,13 +1,9 @@
 //! The guard is the hold.
 
 use std::thread;
-use std::time::Duration;
 
-use test_support::{block_on, within};
-use tokio::task::JoinSet;
-use tokio_test::{assert_pending, task};
+use test_support::prelude::*;
 use zookeeper_client as zk;
-use zookeeper_recipes::{InterProcessMutex, LockGuard, LostReason, TransactionError};
 
 use crate::harness::{Behaviour, Env, OUTLIVED, behaviours};
 
@@ -18,7 +14,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
         it_outlives_the_runtime_that_it_was_got_in,
         the_last_handle_of_all_reports_its_release_too.not_on_keeper(OUTLIVED),
         it_knows_its_path_and_its_node.curator("testLockPath"),
-        lost_does_not_resolve_by_a_release,
         lost_resolves_for_those_who_hold_only_the_future,
         deleted_nodes_are_noticed_and_no_others,
         a_transaction_commits_while_it_is_held.on_an_ensemble_too(),
@@ -100,19 +95,6 @@ async fn it_knows_its_path_and_its_node(env: &Env) {
     assert_eq!(env.children(&path).await, [name]);
     guard.release().await.unwrap();
     assert!(env.stat(&node).await.is_none());
-}
-
-async fn lost_does_not_resolve_by_a_release(env: &Env) {
-    let client = env.client().await;
-    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut lost = task::spawn(guard.lost());
-    assert_pending!(lost.poll());
-    guard.release().await.unwrap();
-    assert_pending!(lost.poll());
-    mutex.lock().await.unwrap().release().await.unwrap();
-    assert_pending!(lost.poll());
-    client.close().await.unwrap();
 }
 
 async fn lost_resolves_for_those_who_hold_only_the_future(env: &Env) {

@@ -1,11 +1,8 @@
 //! Jobs that run once per occasion.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 
-use test_support::within;
-use tokio::task::JoinSet;
-use zookeeper_recipes::{OnceError, OnceJob, OnceOutcome};
+use test_support::prelude::*;
 
 use crate::harness::{Behaviour, Env, behaviours};
 
@@ -49,7 +46,7 @@ async fn one_of_many_runs_each(env: &Env) {
 async fn one_that_dies_is_followed(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let path = env.path("job");
-    let (began, begun) = tokio::sync::oneshot::channel();
+    let (began, begun) = oneshot::channel();
     let dying = tokio::spawn({
         let (client, path) = (client.clone(), path.clone());
         async move {

@@ -1,11 +1,6 @@
 //! A lease ends the lock by the clock, and its holder is told first.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use test_support::{SOON, within};
-use tokio::task::JoinSet;
-use zookeeper_recipes::{InterProcessFairLock, LockGuard, LockState, LostReason, ReleaseError};
+use test_support::prelude::*;
 
 use crate::harness::{Behaviour, Env, behaviours};
 

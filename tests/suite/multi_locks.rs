@@ -1,13 +1,6 @@
 //! Several locks as one: all of them, or none.
 
-use std::sync::Arc;
-
-use test_support::{SOON, all_done, within};
-use tokio::task::JoinSet;
-use zookeeper_recipes::{
-    Client, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
-    TransactionError, TryLockError,
-};
+use test_support::prelude::*;
 
 use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 

@@ -1,12 +1,6 @@
 //! Options, and handles that share them.
 
-use std::time::Duration;
-
-use test_support::within;
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    Acl, BuildError, InterProcessMutex, ParentNodes, Permissions, RecipeBuilder, TryLockError,
-};
+use test_support::prelude::*;
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
 

@@ -1,14 +1,10 @@
 //! Servers go, and come back.
 
 use std::fmt::Debug;
-use std::time::Duration;
 
-use test_support::in_process::Barrier;
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{AcquireError, Client, ConnectionState, ErrorKind, InterProcessMutex, RetryPolicy};
+use test_support::prelude::*;
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
-use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![

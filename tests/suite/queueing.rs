@@ -1,9 +1,6 @@
 //! First come, first served, and what the queue looks like.
 
-use std::sync::{Arc, Mutex};
-
-use test_support::within;
-use zookeeper_recipes::{InterProcessMutex, NodePath};
+use test_support::prelude::*;
 
 use crate::harness::{Behaviour, Env, behaviours};
 
@@ -21,7 +18,7 @@ async fn queue_up(
     mutex: &InterProcessMutex,
     place: usize,
     served: &Arc<Mutex<Vec<usize>>>,
-) -> tokio::task::JoinHandle<()> {
+) -> JoinHandle<()> {
     let (mutex, served) = (mutex.clone(), Arc::clone(served));
     let waiter = tokio::spawn(async move {
         let guard = mutex.lock().await.unwrap();

@@ -1,15 +1,11 @@
 //! Grants without a list where directories are removed and made again all the time
 //! (docs/protocol.md#directory-watch).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 
-use test_support::{Random, SOON, within};
+use test_support::prelude::*;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use zookeeper_client as zk;
-use zookeeper_recipes::{Client, InterProcessMutex};
 
 use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 

@@ -1,13 +1,7 @@
 //! Callers of one client that share a node: handed over in memory, kept while nobody else wants the lock, shared by
 //! readers.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use test_support::{all_done, within};
-use tokio::task::JoinSet;
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock, TryLockError};
+use test_support::prelude::*;
 
 use crate::excluding::visit;
 use crate::harness::{Behaviour, Env, Library, behaviours};

@@ -1,18 +1,9 @@
 //! The semaphore: so many at a time.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use test_support::{SOON, all_done, within};
-use tokio::task::{JoinHandle, JoinSet};
-use tokio_test::{assert_pending, task};
+use test_support::prelude::*;
 use zookeeper_client as zk;
-use zookeeper_recipes::{
-    Acl, AcquireError, BuildError, Client, ErrorKind, InterProcessSemaphore, LockState, LostReason,
-    ReleaseError, SemaphorePermit, TransactionError, TryLockError,
-};
-use zookeeper_test_server::NodeKind;
 
 use crate::harness::{Behaviour, Env, Need, Room, behaviours, in_vain};
 

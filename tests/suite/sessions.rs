@@ -1,10 +1,8 @@
 //! Sessions end, clients go on.
 
 use std::thread;
-use std::time::Duration;
 
-use test_support::within;
-use zookeeper_recipes::{Acl, Client, ConnectionState, InterProcessMutex};
+use test_support::prelude::*;
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
 

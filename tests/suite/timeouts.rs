@@ -1,16 +1,9 @@
 //! Real deadlines, and asking without waiting.
 
 use std::pin::Pin;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
-use test_support::within;
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    AcquireError,
-    Acquisition::{Acquired, Busy},
-    Contention, ErrorKind, InterProcessMutex, LockGuard, OrBusy, RetryPolicy, TryLockError,
-};
+use test_support::prelude::*;
+use zookeeper_recipes::Acquisition::{Acquired, Busy};
 
 use crate::harness::{BRIEFLY, Behaviour, Env, LATE, behaviours, in_vain};
 

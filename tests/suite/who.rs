@@ -1,13 +1,7 @@
 //! Who holds a lock, who waits for it, and what becomes of them when another breaks it.
 
-use std::time::Duration;
-
-use test_support::{SOON, within};
+use test_support::prelude::*;
 use zookeeper_client as zk;
-use zookeeper_recipes::{
-    AcquireError, Contender, ContenderKind, Contention, ErrorKind, InterProcessFairLock, InterProcessLock,
-    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, LostReason, TryLockError,
-};
 
 use crate::harness::{Behaviour, Env, behaviours};
 
@@ -25,7 +19,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-async fn named(env: &Env, name: &str) -> zookeeper_recipes::Client {
+async fn named(env: &Env, name: &str) -> Client {
     env.connect(env.builder().name(name)).await
 }
 

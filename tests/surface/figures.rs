@@ -11,7 +11,7 @@ const AT_MOST: [(&str, usize); 5] = [
     ("lines of its engine, protocol and session", 14_688),
     ("doc lines of the library", 11_182),
     ("public names", 76),
-    ("lines of tests", 33_233),
+    ("lines of tests", 31_596),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

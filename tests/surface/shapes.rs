@@ -4,17 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use test_support::in_process::{connect, session, start};
-use test_support::{SOON, within};
-use zookeeper_recipes::{
-    AnyGuard, BuildError, GroupMember, Guard, InterProcessFairLock, InterProcessLock, InterProcessMultiLock,
-    InterProcessMutex, InterProcessReadLock, InterProcessSemaphore, InterProcessWriteLock, LeaderSelector,
-    Leadership, LockGuard, LockState, Lost, MultiLockGuard, PersistentNode, ReadGuard, SemaphorePermit,
-    WriteGuard,
-};
+use test_support::prelude::*;
 
 use super::docs::items;
 use super::without_unit_tests;
@@ -117,8 +107,7 @@ fn futures_of_guards_are_sync(lock: &LockGuard, members: &MultiLockGuard, permit
 /// Locks of which only the futures stay.
 #[tokio::test]
 async fn locks_of_an_iterator_are_asked_for_at_once() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let asked: Result<Vec<_>, BuildError> =
         (0..3).map(|sku| Ok(InterProcessMutex::new(&client, format!("/inventory/{sku}"))?.lock())).collect();
     let mut guards = Vec::new();
@@ -131,8 +120,7 @@ async fn locks_of_an_iterator_are_asked_for_at_once() {
 /// A path is whatever a program has its names in.
 #[tokio::test]
 async fn paths_are_any_text() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let path: Box<str> = "/locks/sku-42".into();
     let mutexes = [
         InterProcessMutex::new(&client, "/locks/sku-42"),
@@ -159,8 +147,7 @@ async fn holds(lock: impl InterProcessLock) -> bool {
 
 #[tokio::test]
 async fn pointers_to_locks_are_locks() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = InterProcessMutex::new(&client, "/jobs").unwrap();
     assert!(holds(&mutex).await);
     assert!(holds(Box::new(mutex.clone())).await);
@@ -173,8 +160,7 @@ async fn pointers_to_locks_are_locks() {
 
 #[tokio::test]
 async fn multi_locks_are_made_of_any_iterator_of_locks() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let locks: Vec<InterProcessMutex> =
         ["/b", "/a"].iter().map(|path| InterProcessMutex::new(&client, path).unwrap()).collect();
     let fair = InterProcessFairLock::new(&client, "/c").unwrap();
@@ -211,8 +197,7 @@ async fn worker<G: Guard>(guard: G) -> Result<G, Lost> {
 
 #[tokio::test]
 async fn guards_of_all_kinds_are_one_trait() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let mutex = InterProcessMutex::new(&client, "/a").unwrap();
     let multi = InterProcessMultiLock::from_paths(&client, ["/b", "/c"]).unwrap();
     let semaphore = InterProcessSemaphore::new(&client, "/d", 2).unwrap();
@@ -242,19 +227,6 @@ async fn guards_of_all_kinds_are_one_trait() {
     let error = guard.while_held(std::future::pending::<()>()).await.unwrap_err();
     assert_eq!((guard.is_held(), error.path()), (false, "/a"));
     guard.release().await.unwrap_err();
-}
-
-/// The guard is released, and the future goes on to wait for the end of the session.
-#[tokio::test]
-async fn the_loss_is_waited_for_without_the_guard() {
-    let server = start();
-    let client = connect(&server).await;
-    let guard = within("the grant", InterProcessMutex::new(&client, "/jobs").unwrap().lock()).await.unwrap();
-    let lost = guard.lost();
-    drop(guard);
-    within("the release", client.flush(Duration::from_secs(10))).await.unwrap();
-    assert!(server.expire_session(session(&client)));
-    assert_eq!(within("the end of the session", lost).await.path(), "/jobs");
 }
 
 /// The names of the threads of this library, by the file that starts them.
@@ -296,8 +268,7 @@ fn names_of_threads_are_whole_and_documented() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn threads_show_their_names() {
-    let server = start();
-    let client = connect(&server).await;
+    let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = InterProcessMutex::new(&client, "/jobs").unwrap();
     let guard = within("the grant", mutex.lock()).await.unwrap();
     let names: BTreeSet<String> = std::fs::read_dir("/proc/self/task")

@@ -3,15 +3,9 @@
 
 mod scene;
 
-use std::time::Duration;
-
-use simulation::scenario::tokio;
-use test_support::in_process::{DIRECTORY, assert_clean, calm, mutex, queue, start, until};
-use test_support::{ByHand, SOON, within};
-use zookeeper_recipes::{AcquireError, ErrorKind, Guard, TryLockError};
-use zookeeper_test_server::Cut;
-
+use ::simulation::scenario::tokio;
 use scene::{Call, Case, LATE, LONG, Scene};
+use test_support::prelude::*;
 
 /// What happens to a session.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +69,7 @@ fn leased(scene: &Scene) -> Call<AcquireError> {
 
 #[tokio::test]
 async fn dropped_before_it_was_polled() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     server.reset_counters();
     drop(mutex.lock());
@@ -262,8 +255,7 @@ async fn a_try_dropped_at_every_point() {
 // Shows: attempt-outlives-caller
 #[tokio::test]
 async fn dropped_with_the_grant_in_flight() {
-    let server = start();
-    let (client, holder) = (calm(&server).await, calm(&server).await);
+    let (server, [client, holder]) = with_clients(start(), calm).await;
     for waits in [false, true] {
         let held =
             if waits { Some(within("the holder", mutex(&holder).lock()).await.unwrap()) } else { None };
@@ -286,8 +278,7 @@ async fn dropped_with_the_grant_in_flight() {
 /// The same where the future is dropped while its owner is about to be told that it was too late.
 #[tokio::test]
 async fn dropped_with_the_refusal_in_flight() {
-    let server = start();
-    let (client, holder) = (calm(&server).await, calm(&server).await);
+    let (server, [client, holder]) = with_clients(start(), calm).await;
     let held = within("the holder", mutex(&holder).lock()).await.unwrap();
     let attempt = ByHand::new(mutex(&client).acquire(Duration::from_millis(30))).start();
     attempt.woken().await;

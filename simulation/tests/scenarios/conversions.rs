@@ -1,15 +1,10 @@
 //! Conversions of a held read-write lock whose session has little time.
 
-use std::time::Duration;
-
-use simulation::scenario::tokio;
+use ::simulation::scenario::tokio;
 use test_support::in_process::read_write::lock;
-use test_support::in_process::{
-    DIRECTORY, connect_for, never_for, session, start_impatient, until, until_lost,
-};
-use test_support::{SOON, within};
-use zookeeper_recipes::{Client, ConversionError, LostReason};
-use zookeeper_test_server::{Direction, Match, Op, Server, View};
+use test_support::prelude::*;
+
+use crate::until_ended;
 
 /// The session timeout.
 const BRIEF: Duration = Duration::from_millis(1500);
@@ -76,4 +71,21 @@ async fn an_upgrade_whose_directory_is_deleted_leaves_no_heartbeats() {
     drop(failed);
     client.flush(SOON).await.unwrap();
     no_beats(&server, &client, id).await;
+}
+
+/// A future of `lost` resolves before the servers can give the lock away, also while a conversion is under way.
+// Shows: telling-a-loss
+#[tokio::test]
+async fn a_loss_during_a_conversion_is_told_in_time() {
+    for converting in [false, true] {
+        let server = start_impatient();
+        let client = connect_for(&server, BRIEF).await;
+        let (id, guard) = (session(&client), read_write::write(&client).await);
+        let lost = tokio::spawn(guard.lost());
+        server.stall(id, Direction::Both);
+        let kept = if converting { Err(ByHand::new(guard.downgrade()).start()) } else { Ok(guard) };
+        until_ended(&server, id).await;
+        assert!(lost.is_finished(), "converting: {converting}");
+        drop(kept);
+    }
 }

@@ -1,14 +1,8 @@
 //! Crowds of one process: what they ask of the servers is bounded, so that no lock of the process is lost for
 //! it.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use simulation::scenario::tokio;
-use test_support::in_process::{DIRECTORY, calm, connect_as, session, start, until};
-use test_support::{ByHand, SOON, within};
-use zookeeper_recipes::{Client, InterProcessFairLock, InterProcessMutex};
-use zookeeper_test_server::{LogKind, Match, Op, Server};
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 /// How many requests of one sort may be unanswered.
 const WINDOW: usize = 64;
@@ -63,7 +57,7 @@ fn most_before_a_beat(server: &Server, session: i64) -> Option<usize> {
 async fn creates(server: &Server, client: &Client) -> usize {
     const NOWHERE: &str = "/nowhere";
     let id = session(client);
-    let looks = |view: &zookeeper_test_server::View<'_>| {
+    let looks = |view: &View<'_>| {
         view.log().filter(|entry| entry.kind == LogKind::Arrived && entry.path == NOWHERE).count()
     };
     let log = server.log();
@@ -107,7 +101,7 @@ async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
         }
     });
     let all = async {
-        let here = move |view: zookeeper_test_server::View<'_>| view.children(DIRECTORY).len() == CROWD;
+        let here = move |view: View<'_>| view.children(DIRECTORY).len() == CROWD;
         assert!(server.wait_until(here, PATIENCE).await, "waited in vain for all");
     };
     tokio::select! {
@@ -158,7 +152,7 @@ async fn creates_wait_for_answers_and_locks_take_turns() {
     gate.release();
     one.woken().await;
     let guard = match one.poll() {
-        std::task::Poll::Ready(Ok(guard)) => guard,
+        Poll::Ready(Ok(guard)) => guard,
         other => panic!("{other:?}"),
     };
     until(&server, "all that stay", |view| view.children(DIRECTORY).len() == 250).await;
@@ -179,8 +173,7 @@ async fn creates_wait_for_answers_and_locks_take_turns() {
 // Shows: request-window
 #[tokio::test]
 async fn a_cancelled_create_keeps_its_slot() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let gate = server.hold_request(Match::op(Op::Create).session(session(&client)));
     let lock = fair(&client, DIRECTORY);
     let sent: Vec<_> = (0..WINDOW).map(|_| ByHand::new(lock.lock()).start()).collect();
@@ -192,7 +185,7 @@ async fn a_cancelled_create_keeps_its_slot() {
     assert!(next.poll().is_pending());
     gate.release();
     next.woken().await;
-    assert!(matches!(next.poll(), std::task::Poll::Ready(Ok(_))));
+    assert!(matches!(next.poll(), Poll::Ready(Ok(_))));
     client.flush(SOON).await.unwrap();
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
@@ -201,8 +194,7 @@ async fn a_cancelled_create_keeps_its_slot() {
 // Shows: request-window
 #[tokio::test]
 async fn a_release_does_not_wait_for_a_crowd_that_gives_up() {
-    let server = start();
-    let (client, holder) = (calm(&server).await, calm(&server).await);
+    let (server, [client, holder]) = with_clients(start(), calm).await;
     let id = session(&client);
     let _first = within("the grant", fair(&holder, DIRECTORY).lock()).await.unwrap();
     let held = within("the grant", InterProcessMutex::new(&client, OTHER).unwrap().lock()).await.unwrap();
@@ -212,7 +204,7 @@ async fn a_release_does_not_wait_for_a_crowd_that_gives_up() {
     let gate = server.hold_request(Match::op(Op::Delete).session(id));
     drop(crowd);
     within("a deletion", gate.wait_hit()).await;
-    let deletions = move |view: &zookeeper_test_server::View<'_>| view.counters().requests_of(id, Op::Delete);
+    let deletions = move |view: &View<'_>| view.counters().requests_of(id, Op::Delete);
     until(&server, "a full window", move |view| deletions(&view) >= WINDOW as u64).await;
     let node = held.node();
     let release = ByHand::new(held.release()).start();
@@ -226,4 +218,26 @@ async fn a_release_does_not_wait_for_a_crowd_that_gives_up() {
     assert_eq!(server.children(DIRECTORY).len(), 1);
     let most = most_unanswered(&server, id, Op::Delete);
     assert!(most <= WINDOW + 1, "{most} deletions were unanswered");
+}
+
+/// One that gives up is followed by the one behind it, which knows whom to wait for.
+#[tokio::test]
+async fn fair_waiters_time_out_without_lists() {
+    const WAITERS: usize = 1_000;
+    let (server, [client, other]) = with_clients(start(), calm).await;
+    let held = hold(&other).await;
+    let (lock, mut dice) = (fair(&client, DIRECTORY), Random::new(17));
+    server.reset_counters();
+    let mut waiters = JoinSet::new();
+    for _ in 0..WAITERS {
+        // All are here before the first gives up: one that comes when the last one leaves has to list.
+        waiters.spawn(lock.acquire(Duration::from_secs(2) + dice.duration(Duration::from_secs(1))));
+    }
+    until(&server, "all", |view| view.children(DIRECTORY).len() == WAITERS + 1).await;
+    assert!(all_done("the ends", waiters).await.iter().all(Result::is_err));
+    client.flush(SOON).await.unwrap();
+    let lists = server.counters().requests_of(session(&client), Op::GetChildren);
+    // Those of the first window share theirs.
+    assert!(lists <= 20, "{lists} lists for {WAITERS} that came and gave up");
+    held.release().await.unwrap();
 }

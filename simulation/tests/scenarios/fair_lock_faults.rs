@@ -1,19 +1,8 @@
 //! The fair lock where things go wrong: hand-overs in memory, places that are kept, waiters of several
 //! clients. The server is in the process and waits at a gate where a test needs a certain moment.
 
-use std::time::Duration;
-
-use simulation::scenario::tokio;
-use test_support::in_process::{
-    Barrier, DIRECTORY, HOUR, calm, calm_with, connect_for, fair, place, queue, session, until, until_lost,
-};
-use test_support::{ByHand, SOON, within};
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, ErrorKind, InterProcessFairLock, InterProcessMutex, LockGuard,
-    LockState, RetryPolicy,
-};
-use zookeeper_test_server::{CreateMode, Cut, Gate, Match, Op, Server};
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 fn server() -> Server {
     let tick = Duration::from_millis(50);
@@ -95,8 +84,7 @@ async fn a_transaction_that_was_given_up_is_committed_before_the_next_holder_of_
 // Shows: waiter-without-node
 #[tokio::test]
 async fn a_waiter_without_a_node_is_not_handed_the_lock() {
-    let server = server();
-    let (client, other) = (client(&server).await, client(&server).await);
+    let (server, [client, other]) = with_clients(server(), client).await;
     let held = within("the grant", fair(&client).lock()).await.unwrap();
     let mut robbed = place(&fair(&client)).await;
     let mut next = place(&fair(&other)).await;
@@ -131,8 +119,7 @@ async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
     // Noticed by a beat.
     within("the loss", held.lost()).await;
     // It queues again.
-    let (node, id) = (foreign.node(), session(&client));
-    until(&server, "the wait behind the other", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, &client, &foreign.node()).await;
     let mut beside = task::spawn(robbed.lock());
     assert_pending!(beside.poll(), "two hold");
     assert!(foreign.is_held());
@@ -144,8 +131,7 @@ async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
 // Shows: suspended
 #[tokio::test]
 async fn nothing_is_granted_while_suspended() {
-    let server = server();
-    let client = client(&server).await;
+    let (server, [client]) = with_clients(server(), client).await;
     let barrier = Barrier::new(&client).await;
     let held = within("the grant", fair(&client).lock()).await.unwrap();
     let mut second = place(&fair(&client)).await;
@@ -166,15 +152,13 @@ async fn nothing_is_granted_while_suspended() {
 /// A place that came to the front, and whose session ended before the caller asked for the lock, is no lock.
 #[tokio::test]
 async fn a_place_does_not_hand_out_a_lock_that_is_lost_already() {
-    let server = server();
-    let (client, other) = (client(&server).await, client(&server).await);
+    let (server, [client, other]) = with_clients(server(), client).await;
     let mut place = place(&fair(&client)).await;
     next_session(&server, &client).await;
     let rival = within("the grant of the other", fair(&other).lock()).await.unwrap();
     // It waits anew, at the back, as the documentation says.
     let granted = tokio::spawn(async move { place.lock().await });
-    let (node, id) = (rival.node(), session(&client));
-    until(&server, "the wait behind the other", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, &client, &rival.node()).await;
     assert!(!granted.is_finished() && rival.is_held());
     rival.release().await.unwrap();
     assert!(within("the grant", granted).await.unwrap().unwrap().is_held());
@@ -199,8 +183,7 @@ async fn a_lost_place_does_not_say_that_the_client_is_closed() {
 /// Asking for a position does not wait for others to give the lock back.
 #[tokio::test]
 async fn a_position_is_answered_though_the_node_was_deleted() {
-    let server = server();
-    let client = client(&server).await;
+    let (server, [client]) = with_clients(server(), client).await;
     let _held = within("the grant", fair(&client).lock()).await.unwrap();
     let mut place = place(&fair(&client)).await;
     let node = queue(&server).remove(1);
@@ -214,8 +197,7 @@ async fn a_position_is_answered_though_the_node_was_deleted() {
 #[tokio::test]
 async fn the_order_among_waiters_of_a_client_outlives_its_session() {
     const WAITERS: usize = 32;
-    let server = server();
-    let (client, other) = (client(&server).await, client(&server).await);
+    let (server, [client, other]) = with_clients(server(), client).await;
     let held = within("the grant", fair(&other).lock()).await.unwrap();
     let mut places = Vec::new();
     for _ in 0..WAITERS {
@@ -238,8 +220,7 @@ async fn the_order_among_waiters_of_a_client_outlives_its_session() {
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn a_predecessor_that_could_not_be_deleted_is_not_waited_for_for_ever() {
-    let server = server();
-    let (client, other) = (client(&server).await, client(&server).await);
+    let (server, [client, other]) = with_clients(server(), client).await;
     let held = within("the grant", fair(&other).lock()).await.unwrap();
     let gives_up = place(&fair(&client)).await;
     let stuck = queue(&server).remove(1);
@@ -259,8 +240,7 @@ async fn a_predecessor_that_could_not_be_deleted_is_not_waited_for_for_ever() {
 #[tokio::test]
 async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
     const CROWD: usize = 100;
-    let server = server();
-    let (client, other) = (client(&server).await, client(&server).await);
+    let (server, [client, other]) = with_clients(server(), client).await;
     let barrier = Barrier::new(&client).await;
     let held = within("the grant", fair(&other).lock()).await.unwrap();
     let id = session(&client);
@@ -295,8 +275,7 @@ async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
 /// A place whose client has been closed, or whose runtime has gone, returns an error, however it is asked.
 #[tokio::test]
 async fn a_place_of_a_closed_client_answers_with_an_error() {
-    let server = server();
-    let (client, other) = (client(&server).await, client(&server).await);
+    let (_server, [client, other]) = with_clients(server(), client).await;
     let _held = within("the grant", fair(&other).lock()).await.unwrap();
     let (mut locked, mut acquired) = (place(&fair(&client)).await, place(&fair(&client)).await);
     within("the end", client.close()).await.unwrap();
@@ -315,8 +294,7 @@ async fn a_place_of_a_closed_client_answers_with_an_error() {
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_pause() {
-    let server = server();
-    let (client, other) = (client(&server).await, client(&server).await);
+    let (server, [client, other]) = with_clients(server(), client).await;
     let held = within("the grant", fair(&client).lock()).await.unwrap();
     let first = held.node();
     let mut between = place(&fair(&other)).await;
@@ -336,8 +314,7 @@ async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_p
 /// client is closed that is connected.
 #[tokio::test]
 async fn a_place_that_cannot_be_taken_anew_says_why() {
-    let server = server();
-    let client = client(&server).await;
+    let (server, [client]) = with_clients(server(), client).await;
     let mut place = place(&fair(&client)).await;
     next_session(&server, &client).await;
     // NoAuth.
@@ -406,8 +383,7 @@ async fn one_refusal_does_not_leave_a_whole_group_behind() {
 #[tokio::test]
 async fn the_order_outlives_the_directory() {
     const WAITERS: usize = 400;
-    let server = server();
-    let client = client(&server).await;
+    let (server, [client]) = with_clients(server(), client).await;
     let mut places = Vec::new();
     for _ in 0..=WAITERS {
         places.push(within("a place", fair(&client).enqueue()).await.unwrap());
@@ -435,8 +411,7 @@ async fn the_order_outlives_the_directory() {
 #[tokio::test]
 async fn the_waiters_of_two_clients_that_take_turns_have_room() {
     const PAIRS: usize = 2_000;
-    let server = server();
-    let (one, two) = (client(&server).await, client(&server).await);
+    let (server, [one, two]) = with_clients(server(), client).await;
     let held = within("the grant", fair(&one).lock()).await.unwrap();
     let (mut places, mut refused) = (Vec::new(), 0);
     // The other side's nodes, one between each two of ours.

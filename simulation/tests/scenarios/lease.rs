@@ -4,27 +4,14 @@
 //! told by the loss.
 
 use std::pin::Pin;
-use std::task::Poll;
-use std::time::{Duration, Instant};
 
-use simulation::scenario::tokio;
-use test_support::in_process::{
-    Barrier, DIRECTORY, assert_clean, calm, connect_as, fair, granted, logged, mutex, never_for, queue,
-    queue_at, read_write, session, start, start_empty, timed_out, until,
-};
-use test_support::{ByHand, SOON, within};
-use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, Contention, ConversionError, InterProcessLock, InterProcessMultiLock,
-    InterProcessMutex, LockGuard, LockState, Lost, LostReason, ReleaseError, TransactionError,
-};
-use zookeeper_test_server::{Cut, LogKind, Loss, Match, Op, Server, ServerError};
-
-use crate::{hold_up, lose};
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 /// What a test waits for to pass.
 const LEASE: Duration = Duration::from_millis(100);
 
-/// Long enough for what has to come before its end, on a machine that does much else.
+/// Long enough for what has to come before its end.
 const PATIENT: Duration = Duration::from_secs(2);
 
 /// A lease that no test outlasts.
@@ -33,28 +20,9 @@ const LONG: Duration = Duration::from_secs(3600);
 /// A lease that is no lease.
 const NONE: Duration = Duration::from_secs(60 * 60 * 24 * 365 + 1);
 
-#[track_caller]
-fn assert_over(lost: &Lost) {
-    assert_eq!((lost.reason(), lost.path()), (LostReason::LeaseOver, DIRECTORY));
-}
-
-#[track_caller]
-fn assert_released_too_late(released: Result<(), ReleaseError>) {
-    match released {
-        Err(ReleaseError::Lost(lost)) => assert_over(&lost),
-        other => panic!("{other:?}"),
-    }
-}
-
 /// A deletion of a session, as a fault strikes it.
 fn deletion(client: &Client) -> Match {
     Match::op(Op::Delete).session(session(client))
-}
-
-/// The paths that a session has asked to delete.
-fn deletions(server: &Server, client: &Client) -> Vec<String> {
-    let arrived = logged(server, session(client), Op::Delete, LogKind::Arrived);
-    arrived.into_iter().map(|entry| entry.path).collect()
 }
 
 /// A call that has been granted the lock, and whose caller has not looked.
@@ -75,16 +43,12 @@ async fn leased(client: &Client) -> LockGuard {
     guard
 }
 
-async fn until_free(server: &Server) {
-    until(server, "the end of the node", |view| view.children(DIRECTORY).is_empty()).await;
-}
-
 /// The locks of all kinds at a path of each.
 fn all_kinds(client: &Client) -> Vec<Box<dyn InterProcessLock>> {
     let lock = read_write::lock(client);
     vec![
         Box::new(InterProcessMutex::new(client, "/locks/mutex").unwrap()),
-        Box::new(zookeeper_recipes::InterProcessFairLock::new(client, "/locks/fair").unwrap()),
+        Box::new(InterProcessFairLock::new(client, "/locks/fair").unwrap()),
         Box::new(lock.read_lock()),
         Box::new(lock.write_lock()),
     ]
@@ -94,8 +58,7 @@ fn all_kinds(client: &Client) -> Vec<Box<dyn InterProcessLock>> {
 // Shows: lease-over
 #[tokio::test]
 async fn lease_shorter_than_work() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let (lease, work) = (PATIENT, PATIENT * 3);
     // The release, when it comes to the server.
     let release = server.hold_request(deletion(&a));
@@ -131,8 +94,7 @@ async fn lease_shorter_than_work() {
 
 #[tokio::test]
 async fn every_kind_of_lock_has_leases() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     for lock in all_kinds(&client) {
         let guard = within("the grant", lock.acquire_with_lease(SOON, LONG)).await.unwrap();
         let left = guard.lease_remaining().unwrap();
@@ -156,8 +118,7 @@ async fn every_kind_of_lock_has_leases() {
 
 #[tokio::test]
 async fn a_lease_of_zero_is_refused_and_nothing_is_sent() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     server.reset_counters();
     for lock in all_kinds(&client) {
         for wait in [Duration::ZERO, SOON, Duration::MAX] {
@@ -178,8 +139,7 @@ async fn a_lease_of_zero_is_refused_and_nothing_is_sent() {
 /// has the lock.
 #[tokio::test]
 async fn an_extension_of_zero_ends_the_lock() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     for lease in [None, Some(LONG)] {
         let guard = match lease {
             Some(lease) => within("the grant", mutex(&client).acquire_with_lease(SOON, lease)).await.unwrap(),
@@ -197,8 +157,7 @@ async fn an_extension_of_zero_ends_the_lock() {
 
 #[tokio::test]
 async fn a_lease_that_is_too_long_is_none() {
-    let server = start();
-    let client = calm(&server).await;
+    let (_server, [client]) = with_clients(start(), calm).await;
     for lease in [NONE, Duration::MAX] {
         let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, lease)).await.unwrap();
         assert_eq!(guard.lease_remaining(), None);
@@ -216,8 +175,7 @@ async fn a_lease_that_is_too_long_is_none() {
 
 #[tokio::test]
 async fn a_busy_lock_is_not_waited_for_longer_than_asked() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let held = within("the grant", mutex(&a).acquire_with_lease(SOON, LONG)).await.unwrap();
     let at_once =
         within("the answer", mutex(&b).acquire_with_lease(Duration::ZERO, LEASE)).await.unwrap_err();
@@ -246,8 +204,7 @@ async fn waited<T>(wait: Duration, call: impl Future<Output = Result<T, AcquireE
 
 #[tokio::test]
 async fn a_call_has_waited_since_it_was_given_its_time() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let held = within("the grant", mutex(&a).lock()).await.unwrap();
     let several = InterProcessMultiLock::from_paths(&b, [DIRECTORY]).unwrap();
     let wait = 4 * LEASE;
@@ -265,8 +222,7 @@ async fn a_call_has_waited_since_it_was_given_its_time() {
 // Shows: lease-over
 #[tokio::test]
 async fn the_wait_is_not_counted() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let held = within("the grant", mutex(&a).lock()).await.unwrap();
     let lease = PATIENT;
     let attempt = tokio::spawn(mutex(&b).acquire_with_lease(SOON, lease));
@@ -284,8 +240,7 @@ async fn the_wait_is_not_counted() {
 
 #[tokio::test]
 async fn a_lease_is_set_moved_and_taken_away() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     assert_eq!(guard.lease_remaining(), None);
     let barrier = Barrier::new(&client).await;
@@ -341,8 +296,7 @@ async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
 // Shows: lease-over
 #[tokio::test]
 async fn a_grant_that_is_never_taken_is_over_too() {
-    let server = start();
-    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (server, [a, b]) = with_clients(start(), calm).await;
     let lease = PATIENT;
     let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_with_lease(SOON, lease)).await;
     let first = queue(&server);
@@ -367,8 +321,7 @@ async fn a_grant_that_is_never_taken_is_over_too() {
 
 #[tokio::test]
 async fn a_release_in_time_is_a_release() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, PATIENT)).await.unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
     // Held back, so that the lease is over before the node is gone.
@@ -387,8 +340,7 @@ async fn a_release_in_time_is_a_release() {
 
 #[tokio::test]
 async fn shares_of_a_hold_share_its_lease() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, LONG)).await.unwrap();
     let share = guard.reenter().unwrap();
     assert!(share.lease_remaining() > Some(LONG / 2));
@@ -409,8 +361,7 @@ async fn shares_of_a_hold_share_its_lease() {
 /// The next in line of this client is let in when the node is gone, however long the lost guard is kept.
 #[tokio::test]
 async fn a_lock_that_is_over_gives_its_place_up() {
-    let server = start();
-    let client = calm(&server).await;
+    let (_server, [client]) = with_clients(start(), calm).await;
     let lock = mutex(&client);
     let first = within("the grant", lock.acquire_with_lease(SOON, LEASE)).await.unwrap();
     let second = within("the next grant", lock.lock()).await.unwrap();
@@ -423,8 +374,7 @@ async fn a_lock_that_is_over_gives_its_place_up() {
 /// What was told to be lost is on its way to be deleted, and a flush waits for it.
 #[tokio::test]
 async fn a_flush_waits_for_the_release() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let gate = server.hold_request(deletion(&client));
     let guard = leased(&client).await;
     within("the loss", guard.lost()).await;
@@ -442,8 +392,7 @@ async fn a_flush_waits_for_the_release() {
 #[tokio::test]
 async fn a_release_that_is_lost_is_repeated_and_hits_no_other_node() {
     for carried_out in [true, false] {
-        let server = start();
-        let (a, b) = (calm(&server).await, calm(&server).await);
+        let (server, [a, b]) = with_clients(start(), calm).await;
         let fault = lose(&server, deletion(&a), carried_out, Loss::Reset);
         let first = leased(&a).await;
         let second = granted(tokio::spawn(mutex(&b).lock())).await;
@@ -462,8 +411,7 @@ async fn a_release_that_is_lost_is_repeated_and_hits_no_other_node() {
 /// A create whose reply is lost is found, and the lease begins when it is granted.
 #[tokio::test]
 async fn a_create_without_an_answer_is_granted_with_its_lease() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let fault = server.drop_reply(Match::op(Op::Create).session(session(&client)), Loss::Reset);
     let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, PATIENT)).await.unwrap();
     within("the fault", fault.wait_hit()).await;
@@ -475,8 +423,7 @@ async fn a_create_without_an_answer_is_granted_with_its_lease() {
 /// No server is needed to be told, and the node goes when one is there again.
 #[tokio::test]
 async fn an_end_without_a_connection_is_told_and_made_up_for() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     server.refuse_connections(true);
@@ -495,8 +442,7 @@ async fn an_end_without_a_connection_is_told_and_made_up_for() {
 // Shows: lease-over
 #[tokio::test]
 async fn a_lease_does_not_outlive_the_session() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, LONG)).await.unwrap();
     assert!(server.expire_session(session(&client)));
     let lost = within("the loss", guard.lost()).await;
@@ -516,8 +462,7 @@ async fn a_lease_does_not_outlive_the_session() {
 /// The node is in the way then, as after any release that is refused.
 #[tokio::test]
 async fn a_release_that_is_refused_is_reported() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let fault = server.fail(deletion(&client).always(), ServerError::NoAuth.code());
     let guard = leased(&client).await;
     assert_over(&within("the loss", guard.lost()).await);
@@ -536,8 +481,7 @@ async fn a_release_that_is_refused_is_reported() {
 // Shows: lease-over
 #[tokio::test]
 async fn a_conversion_keeps_the_lease() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = read_write::lock(&client);
     let writer = within("the grant", lock.write_lock().acquire_with_lease(SOON, LONG)).await.unwrap();
     let share = writer.reenter_as_reader().unwrap();
@@ -567,10 +511,9 @@ async fn a_conversion_keeps_the_lease() {
 #[tokio::test]
 async fn a_lease_that_is_over_during_a_conversion() {
     let is_over = async |downgrade, answered| {
-        let server = start();
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(start(), calm).await;
         let (lock, id) = (read_write::lock(&client), session(&client));
-        let gate = |op| hold_up(&server, Match::op(op).session(id), answered);
+        let gate = |op| hold_back(&server, Match::op(op).session(id), answered);
         let what = format!("downgrade: {downgrade}, answered: {answered}");
         let (gate, lost, converted): (_, Pin<Box<dyn Future<Output = Lost>>>, _) = if downgrade {
             let writer =
@@ -605,8 +548,7 @@ async fn a_lease_that_is_over_during_a_conversion() {
 #[tokio::test]
 async fn a_fair_lock_is_not_handed_over_after_its_lease() {
     for in_time in [true, false] {
-        let server = start();
-        let client = calm(&server).await;
+        let (server, [client]) = with_clients(start(), calm).await;
         let holder = within("the grant", fair(&client).acquire_with_lease(SOON, LONG)).await.unwrap();
         let next = tokio::spawn(fair(&client).lock());
         until(&server, "the next in line", |view| view.children(DIRECTORY).len() == 2).await;
@@ -668,8 +610,7 @@ async fn a_transaction_under_way_is_committed_before_the_release() {
 /// Many at once, with ends in no order: each is told at its own end, and its node goes.
 #[tokio::test]
 async fn each_of_many_ends_by_itself() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let mut guards = Vec::new();
     for number in 0_u32..40 {
         let path = format!("/locks/many-{number}");
@@ -685,7 +626,7 @@ async fn each_of_many_ends_by_itself() {
     for guard in &kept {
         guard.set_lease(LONG).unwrap();
     }
-    let mut told = tokio::task::JoinSet::new();
+    let mut told = JoinSet::new();
     for (number, guard) in (0_u32..).zip(&guards) {
         let (lost, lease) = (guard.lost(), PATIENT + Duration::from_millis(5) * (number * 7 % 40));
         told.spawn(async move {
@@ -707,16 +648,14 @@ async fn each_of_many_ends_by_itself() {
 async fn a_lease_begins_when_all_are_held_and_ends_all() {
     const A: &str = "/multi/a";
     const B: &str = "/multi/b";
-    let server = start_empty();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start_empty(), calm).await;
     let all = InterProcessMultiLock::from_paths(&client, [A, B]).unwrap();
     let error = within("the answer", all.acquire_with_lease(SOON, Duration::ZERO)).await.unwrap_err();
     assert!(matches!(&error, AcquireError::InvalidLease { .. }), "{error}");
     let held = within("the lock", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
     let lease = Duration::from_secs(2);
     let attempt = tokio::spawn(all.acquire_with_lease(SOON, lease));
-    let (node, id) = (held.node(), session(&client));
-    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, &client, &held.node()).await;
     let first = queue_at(&server, A);
     // Longer than the lease.
     tokio::time::sleep(lease + lease / 4).await;

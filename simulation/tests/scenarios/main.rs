@@ -2,8 +2,9 @@
 //! own. See `simulation::scenario`.
 
 use test_support::in_process::until;
-use zookeeper_test_server::{Fault, Gate, Loss, Match, Server};
+use zookeeper_test_server::{Server, View};
 
+mod atomic_long;
 mod cancellation;
 mod conversions;
 mod crowd;
@@ -18,20 +19,10 @@ mod semaphore_faults;
 mod short_outages;
 mod sticky;
 mod sticky_readers;
-
-/// Loses the request, or, if it is carried out, its reply.
-fn lose(server: &Server, request: Match, carried_out: bool, loss: Loss) -> Fault {
-    if carried_out { server.drop_reply(request, loss) } else { server.drop_request(request, loss) }
-}
-
-/// Holds the request up, or, if it is carried out, its reply.
-fn hold_up(server: &Server, request: Match, carried_out: bool) -> Gate {
-    if carried_out { server.hold_reply(request) } else { server.hold_request(request) }
-}
+mod who;
 
 /// Waits until the servers have no such session.
 async fn until_ended(server: &Server, session: i64) {
-    let ended =
-        move |view: zookeeper_test_server::View<'_>| view.sessions().iter().all(|it| it.id != session);
+    let ended = move |view: View<'_>| view.sessions().iter().all(|it| it.id != session);
     until(server, "the end of the session", ended).await;
 }

@@ -1,15 +1,8 @@
 //! A multi-lock where something fails (docs/protocol.md#multi-lock): lost replies, and nodes that other
 //! processes delete. At every point: `cancellation`.
 
-use std::time::Duration;
-
-use simulation::scenario::tokio;
-use test_support::in_process::{calm, connect_as, eager, queue_at, session, start_empty, until};
-use test_support::{SOON, within};
-use zookeeper_recipes::{
-    AcquireError, Client, ErrorKind, InterProcessMultiLock, InterProcessMutex, RetryPolicy,
-};
-use zookeeper_test_server::{Loss, Match, Op, Server};
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 const PATHS: [&str; 4] = ["/multi/a", "/multi/b", "/multi/c", "/multi/d"];
 const B: &str = PATHS[1];

@@ -3,22 +3,13 @@
 //! Against the server in memory and its faults, in virtual time. What needs threads, runtimes or sockets of
 //! its own is in the file of this name among the tests in real time. A task that panics fails its test.
 
-use std::time::{Duration, Instant};
-
-use simulation::scenario::tokio;
-use test_support::in_process::{DIRECTORY, connect_as, hold, mutex, session, until};
-use test_support::{ByHand, within};
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    AcquireError, Client, ClientBuilder, ConnectionState, Contention, ErrorKind, InterProcessMutex,
-    LostReason, PersistentNode, ReleaseError, RetryPolicy, TransactionError,
-};
-use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Loss, Match, Op, Server, View};
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 use crate::until_ended;
 
-/// A lease lasts two thirds of it, and for half of it after the last beat: longer than a busy machine pauses.
-const T: Duration = Duration::from_millis(4_500);
+/// The session timeout where time passes.
+const T: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(20);
 const OTHER: &str = "/locks/b";
 
@@ -40,12 +31,12 @@ async fn client(server: &Server) -> Client {
     client_with(server, patient()).await
 }
 
-/// The options of a client that waits for the answers of a busy machine.
+/// The options of a client that waits for a server for as long as it takes.
 fn patient() -> ClientBuilder {
     Client::builder().connect_timeout(LONG)
 }
 
-/// A client whose session survives a busy machine, with whatever else is set. Needs no timers here.
+/// A client whose session does not end by time, with whatever else is set.
 async fn client_with(server: &Server, builder: ClientBuilder) -> Client {
     builder.session_timeout(LONG).connect(&server.connect_string()).await.unwrap()
 }
@@ -53,11 +44,6 @@ async fn client_with(server: &Server, builder: ClientBuilder) -> Client {
 /// A client whose session ends, and beats, within the time of a test.
 async fn brief_client(server: &Server, builder: ClientBuilder) -> Client {
     connect_as(builder.session_timeout(T), server).await
-}
-
-/// The same, where a test does something for which a session timeout is the time.
-async fn steady_client(server: &Server) -> Client {
-    connect_as(patient().session_timeout(2 * T), server).await
 }
 
 fn mutex_at(client: &Client, path: &str) -> InterProcessMutex {
@@ -72,8 +58,7 @@ async fn until_state(client: &Client, wanted: ConnectionState) {
 #[tokio::test]
 async fn an_attempt_that_was_given_up_ends_with_its_session() {
     for cancelled in [false, true] {
-        let server = server();
-        let client = client(&server).await;
+        let (server, [client]) = with_clients(server(), client).await;
         hold(&client).await.release().await.unwrap();
         let gate = server.hold_request(Match::op(Op::Create).path_prefix(DIRECTORY));
         if cancelled {
@@ -96,7 +81,7 @@ async fn an_attempt_that_was_given_up_ends_with_its_session() {
         client.flush(LONG).await.unwrap();
         mutex_at(&client, OTHER).lock().await.unwrap().release().await.unwrap();
         let new = session(&client);
-        let created = |entry: &&zookeeper_test_server::LogEntry| {
+        let created = |entry: &&LogEntry| {
             entry.op == Op::Create && entry.session == new && entry.path.starts_with(DIRECTORY)
         };
         assert_eq!(server.log().iter().filter(created).count(), 0, "it goes on without a caller");
@@ -132,8 +117,7 @@ async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
 #[tokio::test]
 async fn a_watch_that_fails_again_and_again_comes_to_an_end_by_the_policy() {
     for refused in [true, false] {
-        let server = server();
-        let holder = client(&server).await;
+        let (server, [holder]) = with_clients(server(), client).await;
         let guard = hold(&holder).await;
         let policy = RetryPolicy::n_times(3, ms(1));
         let waiter = client_with(&server, patient().retry_policy(policy)).await;
@@ -157,8 +141,7 @@ async fn a_watch_that_fails_again_and_again_comes_to_an_end_by_the_policy() {
 // Shows: bounded-retries
 #[tokio::test]
 async fn until_elapsed_does_not_count_the_time_in_the_queue() {
-    let server = server();
-    let holder = client(&server).await;
+    let (server, [holder]) = with_clients(server(), client).await;
     let guard = hold(&holder).await;
     let most = ms(100);
     let policy = RetryPolicy::until_elapsed(most, ms(1));
@@ -228,8 +211,7 @@ async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
 // Shows: session-lifetime
 #[tokio::test]
 async fn lost_keeps_neither_the_session_nor_the_client() {
-    let server = server();
-    let client = client(&server).await;
+    let (server, [client]) = with_clients(server(), client).await;
     let guard = hold(&client).await;
     let mut lost = task::spawn(guard.lost());
     assert_pending!(lost.poll());
@@ -243,8 +225,7 @@ async fn lost_keeps_neither_the_session_nor_the_client() {
 // Shows: session-end
 #[tokio::test]
 async fn refused_credentials_are_told_to_every_caller() {
-    let server = server();
-    let client = client(&server).await;
+    let (server, [client]) = with_clients(server(), client).await;
     let (busy, released) = (hold(&client).await, mutex_at(&client, OTHER).lock().await.unwrap());
     let waiting = tokio::spawn(ByHand::new(mutex(&client).lock()).start().finished());
     // The deletion is not done before the credentials are refused.
@@ -311,8 +292,7 @@ async fn a_deadline_without_a_server_is_no_busy_lock() {
 
 #[tokio::test]
 async fn a_grant_that_was_not_taken_yet_is_known_in_the_process() {
-    let server = server();
-    let client = client(&server).await;
+    let (_server, [client]) = with_clients(server(), client).await;
     hold(&client).await.release().await.unwrap();
     let mutex = mutex(&client);
     let mut granted = task::spawn(mutex.acquire(LONG));
@@ -336,8 +316,7 @@ async fn a_grant_that_was_not_taken_yet_is_known_in_the_process() {
 // Shows: attempt-outlives-caller
 #[tokio::test]
 async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
-    let server = server();
-    let (holder, client) = (client(&server).await, client(&server).await);
+    let (server, [holder, client]) = with_clients(server(), client).await;
     let guard = hold(&holder).await;
     let mut forgotten = task::spawn(mutex(&client).acquire(ms(3_000)));
     assert_pending!(forgotten.poll());
@@ -373,8 +352,7 @@ async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() 
 // Shows: flush
 #[tokio::test]
 async fn flush_does_not_wait_for_what_begins_after_it() {
-    let server = server();
-    let client = client(&server).await;
+    let (server, [client]) = with_clients(server(), client).await;
     let before = hold(&client).await;
     // Deletions are not done until then.
     let first = server.fail(Match::op(Op::Delete).path_prefix(DIRECTORY).always(), THROTTLED);
@@ -397,8 +375,7 @@ async fn flush_does_not_wait_for_what_begins_after_it() {
 // Shows: session-lifetime
 #[tokio::test]
 async fn participants_that_are_not_polled_do_not_keep_the_session() {
-    let server = server();
-    let client = client(&server).await;
+    let (server, [client]) = with_clients(server(), client).await;
     let guard = hold(&client).await;
     let mutex = mutex(&client);
     let mut participants = task::spawn(mutex.participants());
@@ -413,8 +390,7 @@ async fn participants_that_are_not_polled_do_not_keep_the_session() {
 // Shows: replaced-session
 #[tokio::test]
 async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
-    let server = server();
-    let (holder, client) = (client(&server).await, client(&server).await);
+    let (server, [holder, client]) = with_clients(server(), client).await;
     let guard = hold(&holder).await;
     // A hold of its own, which it beats for.
     let other = within("the grant", mutex_at(&client, OTHER).lock()).await.unwrap();
@@ -481,7 +457,7 @@ async fn close_without_a_server_ends_those_who_wait_for_one_at_once() {
     for lost in [false, true] {
         let server = server();
         let (client, state) = match lost {
-            true => (steady_client(&server).await, ConnectionState::Lost),
+            true => (brief_client(&server, patient()).await, ConnectionState::Lost),
             false => (client(&server).await, ConnectionState::Suspended),
         };
         server.stop_async().await;
@@ -535,8 +511,7 @@ async fn close_is_not_held_up_by_a_call_that_is_in_its_pause() {
 #[tokio::test]
 async fn a_transaction_that_is_under_way_when_the_client_is_closed_is_unknown() {
     for is_answered in [false, true] {
-        let server = server();
-        let client = client(&server).await;
+        let (server, [client]) = with_clients(server(), client).await;
         let guard = hold(&client).await;
         let written = "/locks/written";
         let gate = server.hold_reply(Match::op(Op::Multi).path(written));
@@ -667,7 +642,7 @@ async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_se
     for is_closed in [false, true] {
         let server = server();
         server.freeze_expiry(true);
-        let client = steady_client(&server).await;
+        let client = brief_client(&server, patient()).await;
         let (guard, id) = (hold(&client).await, session(&client));
         server.stop_async().await;
         until_state(&client, ConnectionState::Lost).await;
@@ -694,15 +669,15 @@ async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_se
 async fn close_goes_on_when_the_client_gives_its_session_up_meanwhile() {
     let server = server();
     server.freeze_expiry(true);
-    let client = steady_client(&server).await;
+    let client = brief_client(&server, patient()).await;
     let guard = hold(&client).await;
     server.stop_async().await;
     within("the loss", guard.lost()).await;
-    // After 2/3 of the session timeout, which is 2 T here. After 7/5 of it the client gives up.
-    tokio::time::sleep(T).await;
+    // After 2/3 of the session timeout. After 7/5 of it the client gives up.
+    tokio::time::sleep(T / 2).await;
     let closing = tokio::spawn(async move { client.close().await });
     // Until it has.
-    tokio::time::sleep(T).await;
+    tokio::time::sleep(T / 2).await;
     server.restart_async().await.unwrap();
     within("the close", closing).await.unwrap().unwrap();
     assert!(!server.exists(&guard.node()));
@@ -713,13 +688,13 @@ async fn close_goes_on_when_the_client_gives_its_session_up_meanwhile() {
 #[tokio::test]
 async fn close_confirms_a_session_that_the_servers_have_expired_meanwhile() {
     let server = server();
-    let client = steady_client(&server).await;
+    let client = brief_client(&server, patient()).await;
     let (guard, id) = (hold(&client).await, session(&client));
     server.stop_async().await;
     within("the loss", guard.lost()).await;
     let closing = tokio::spawn(async move { client.close().await });
     // Until more than a session timeout has passed since the loss of the connection.
-    tokio::time::sleep(T).await;
+    tokio::time::sleep(T / 2).await;
     assert!(server.expire_session(id));
     server.restart_async().await.unwrap();
     within("the close", closing).await.unwrap().unwrap();
@@ -798,7 +773,7 @@ async fn a_persistent_node_gets_there_when_every_write_takes_longer_than_a_serve
         server.delay_reply(Match::op(write).always(), ms(800));
     }
     let node = PersistentNode::new(&client, "/services/web", "").unwrap();
-    within("the creation", node.wait_for_initial_create(test_support::SOON)).await.unwrap();
+    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
     within("the end", node.close()).await.unwrap();
     assert!(!server.exists("/services/web"));
 }

@@ -1,19 +1,7 @@
 //! Asking for a lock back, and hearing of it; and how much one session watches.
 
-use std::time::Duration;
-
-use simulation::scenario::tokio;
-use test_support::in_process::{
-    DIRECTORY, calm, connect, connect_as, eager, mutex, read_write, session, start, until,
-};
-use test_support::{ByHand, SOON, within};
-use tokio::task::JoinHandle;
-use zookeeper_recipes::{
-    AcquireError, Client, ErrorKind, InterProcessMutex, InvalidPath, LostReason, NodePath, WriteGuard,
-};
-use zookeeper_test_server::{Loss, Match, Op, Server};
-
-use crate::lose;
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 /// The holder of the write lock, whose node is watched for a request.
 async fn listening_writer(server: &Server, client: &Client) -> (WriteGuard, JoinHandle<()>) {
@@ -28,8 +16,7 @@ async fn listening_writer(server: &Server, client: &Client) -> (WriteGuard, Join
 // Shows: revocation
 #[tokio::test]
 async fn a_request_that_a_conversion_overtakes_is_not_lost() {
-    let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (server, [a, b]) = with_clients(start(), connect).await;
     let (guard, revoked) = listening_writer(&server, &a).await;
     let id = session(&a);
     // It is not answered (the operation has timed out, says the server), and the next look comes after the downgrade.
@@ -45,8 +32,7 @@ async fn a_request_that_a_conversion_overtakes_is_not_lost() {
 // Shows: node-deleted-by-hand
 #[tokio::test]
 async fn a_look_that_finds_no_node_tells_of_the_loss() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (guard, revoked) = listening_writer(&server, &client).await;
     server.delete(&guard.node()).unwrap();
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
@@ -57,8 +43,7 @@ async fn a_look_that_finds_no_node_tells_of_the_loss() {
 
 #[tokio::test]
 async fn what_is_lost_on_the_way_is_asked_again() {
-    let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (server, [a, b]) = with_clients(start(), connect).await;
     for applied in [true, false] {
         let guard = within("the lock", mutex(&a).lock()).await.unwrap();
         let set = Match::op(Op::SetData).session(session(&b));
@@ -137,7 +122,7 @@ async fn a_session_that_watches_too_much_says_so() {
     let again = tokio::spawn(mutex(&client, 17).lock());
     until(&server, "a watch", move |view| view.children(&directory).len() == 2 && view.watches() == 17).await;
     // And the session comes back with all of them.
-    server.cut(id, zookeeper_test_server::Cut::Reset);
+    server.cut(id, Cut::Reset);
     drop(held);
     within("a lock", again).await.unwrap().unwrap().release().await.unwrap();
     for attempt in waiting {

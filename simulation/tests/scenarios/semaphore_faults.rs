@@ -1,19 +1,12 @@
 //! What becomes of a semaphore's permits when something fails: lost replies, nodes deleted by other
 //! processes, limits that change, permits of other clients. At every point: `cancellation`.
 
-use std::time::Duration;
-
-use crate::{lose, until_ended};
-use simulation::scenario::tokio;
-use test_support::in_process::{self, calm, calm_with, connect_as, connect_for, session, until};
-use test_support::{ByHand, SOON, within};
-use tokio::task::JoinHandle;
+use ::simulation::scenario::tokio;
+use test_support::in_process;
+use test_support::prelude::*;
 use zookeeper_client as zk;
-use zookeeper_recipes::{
-    Acl, AcquireError, Client, Contention, ErrorKind, InterProcessSemaphore, LostReason, RetryPolicy,
-    SemaphorePermit, TryLockError,
-};
-use zookeeper_test_server::{CreateMode, Cut, LogKind, Loss, Match, Op, Server, ServerError};
+
+use crate::until_ended;
 
 pub(crate) const PATH: &str = "/sem";
 pub(crate) const LOCKS: &str = "/sem/locks";
@@ -58,9 +51,7 @@ fn takes(id: i64) -> Match {
 
 /// Nothing is left below the semaphore, nor is a watch.
 async fn assert_clean(server: &Server, what: &str) {
-    let empty = |view: zookeeper_test_server::View<'_>| {
-        view.children(LOCKS).is_empty() && view.children(LEASES).is_empty()
-    };
+    let empty = |view: View<'_>| view.children(LOCKS).is_empty() && view.children(LEASES).is_empty();
     until(server, &format!("empty directories: {what}"), empty).await;
     until(server, &format!("the end of all watches: {what}"), |view| view.watches() == 0).await;
 }
@@ -68,8 +59,7 @@ async fn assert_clean(server: &Server, what: &str) {
 /// Permits that are granted to a call that is not polled any more are returned when it is dropped.
 #[tokio::test]
 async fn dropped_with_the_grant_in_flight() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let attempt = ByHand::new(semaphore(&client, 3).acquire_many(2, SOON)).start();
     attempt.woken().await;
     assert_eq!(server.children(LEASES).len(), 2);
@@ -84,8 +74,7 @@ async fn dropped_with_the_grant_in_flight() {
 async fn lost_replies_give_all_permits_once() {
     for losses in 1..4 {
         for arrives in [false, true] {
-            let server = start();
-            let client = calm(&server).await;
+            let (server, [client]) = with_clients(start(), calm).await;
             let fault = lose(&server, takes(session(&client)).times(losses), arrives, Loss::Close);
             let permit = acquired(&semaphore(&client, 3), 2).await;
             fault.remove();
@@ -120,7 +109,7 @@ async fn a_head_whose_lock_node_is_deleted_queues_again_at_the_end() {
     held.release().await.unwrap();
     let two = permit(two).await;
     // The first has found out by its transaction, or does by a heartbeat.
-    let waits = |view: zookeeper_test_server::View<'_>| view.children(LOCKS).len() == 1;
+    let waits = |view: View<'_>| view.children(LOCKS).len() == 1;
     until(&server, "the first in the queue again", waits).await;
     assert_eq!(server.children(LEASES).len(), 1);
     two.release().await.unwrap();
@@ -174,8 +163,7 @@ async fn a_lease_that_another_process_deletes_is_the_loss_of_all_in_one_permit()
 // Shows: one-value
 #[tokio::test]
 async fn a_lease_that_is_over_returns_all_permits_of_its_value() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let semaphore = semaphore(&client, 6);
     let none_left = |what| until(&server, what, |view| view.children(LEASES).is_empty());
     let three = acquired(&semaphore, 3).await;
@@ -224,8 +212,7 @@ async fn the_permits_beside_one_that_was_deleted_by_hand_are_returned_in_time() 
 // Shows: semaphore-limit
 #[tokio::test]
 async fn a_limit_that_shrinks_while_permits_are_taken() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     semaphore(&other, 2).set_limit(2).await.unwrap();
     let held = acquired(&semaphore(&other, 2), 1).await;
     let gate = server.hold_request(takes(session(&client)));
@@ -244,8 +231,7 @@ async fn a_limit_that_shrinks_while_permits_are_taken() {
 // Shows: permits-by-one-transaction
 #[tokio::test]
 async fn leases_of_other_clients_count() {
-    let server = start();
-    let (client, java) = (calm(&server).await, calm(&server).await);
+    let (server, [client, java]) = with_clients(start(), calm).await;
     let (beginning, id) =
         (format!("{LEASES}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lease-"), session(&java));
     let lease = server.create_as(&beginning, "10.0.0.7", CreateMode::EphemeralSequential, id).unwrap();
@@ -300,8 +286,7 @@ async fn a_head_keeps_its_place_while_its_session_lives() {
 /// A lease that the servers do not let its own client delete blocks a permit, and this client says so.
 #[tokio::test]
 async fn a_lease_that_may_not_be_deleted_is_said() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let semaphore = semaphore(&client, 1);
     let permit = acquired(&semaphore, 1).await;
     let node = permit.nodes().remove(0);
@@ -320,8 +305,7 @@ async fn a_lease_that_may_not_be_deleted_is_said() {
 // Shows: permits-unknown-outcome
 #[tokio::test]
 async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
-    let server = start();
-    let (one, two) = (calm(&server).await, calm(&server).await);
+    let (server, [one, two]) = with_clients(start(), calm).await;
     let id = session(&one);
     let _lost = server.drop_reply(takes(id), Loss::Close);
     let again = server.hold_request(takes(id).nth(1));
@@ -346,8 +330,7 @@ async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
 // Shows: try-permits
 #[tokio::test]
 async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let id = session(&client);
     server.create(LIMIT, 1_i32.to_be_bytes()).unwrap();
     for is_try in [false, true] {
@@ -383,8 +366,7 @@ async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
 #[tokio::test]
 async fn the_order_among_waiters_of_a_client_outlives_its_session() {
     for nodes in [64, 1] {
-        let server = start();
-        let (holder, client) = (calm(&server).await, calm(&server).await);
+        let (server, [holder, client]) = with_clients(start(), calm).await;
         let _options = InterProcessSemaphore::builder(&client, PATH, 1).max_znodes(nodes).build().unwrap();
         let mut held = acquired(&semaphore(&holder, 1), 1).await;
         let mut waiters = vec![at_head(&server, &client, 1, 1).await];
@@ -395,7 +377,7 @@ async fn the_order_among_waiters_of_a_client_outlives_its_session() {
         for _ in 0..2 {
             let id = session(&client);
             assert!(server.expire_session(id));
-            let again = move |view: zookeeper_test_server::View<'_>| {
+            let again = move |view: View<'_>| {
                 let heads = view.watches_on(LEASES);
                 view.children(LOCKS).len() == 4.min(nodes) && heads.iter().any(|other| *other != id)
             };
@@ -468,8 +450,7 @@ async fn a_transaction_that_is_refused_names_the_directory_that_refuses_it() {
 // Shows: live-contender
 #[tokio::test]
 async fn a_full_semaphore_is_busy_from_the_first_look_on() {
-    let server = start();
-    let (holder, client) = (calm(&server).await, calm(&server).await);
+    let (server, [holder, client]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 2), 2).await;
     let looks = Match::op(Op::GetChildren).path(LEASES).session(session(&client));
     let second = server.hold_reply(looks.nth(1));
@@ -488,8 +469,7 @@ async fn a_full_semaphore_is_busy_from_the_first_look_on() {
 // Shows: live-contender
 #[tokio::test]
 async fn a_try_whose_look_is_not_answered_is_no_busy_semaphore() {
-    let server = start();
-    let (holder, waiter) = (calm(&server).await, calm(&server).await);
+    let (server, [holder, waiter]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 3), 1).await;
     let large = at_head(&server, &waiter, 3, 3).await;
     let time = Duration::from_secs(2);

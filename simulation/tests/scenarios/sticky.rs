@@ -1,19 +1,13 @@
 //! For how long a mutex keeps its node that is not used (docs/protocol.md#kept-node).
 
-use std::time::{Duration, Instant};
-
-use simulation::scenario::tokio;
-use test_support::in_process::{DIRECTORY, assert_clean, calm, queue, start, until};
-use test_support::{SOON, within};
-use tokio_test::{assert_ready, task};
-use zookeeper_recipes::InterProcessMutex;
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 // Shows: kept-node
 #[tokio::test]
 async fn it_is_given_up_after_the_idle_time() {
     const IDLE: Duration = Duration::from_millis(200);
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = InterProcessMutex::builder(&client, DIRECTORY).sticky(IDLE).build().unwrap();
     let guard = within("the grant", lock.lock()).await.unwrap();
     let node = guard.node().to_string();

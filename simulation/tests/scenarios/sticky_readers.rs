@@ -1,18 +1,13 @@
 //! For how long readers keep a node that none of them uses (docs/protocol.md#kept-read-node).
 
-use std::time::{Duration, Instant};
-
-use simulation::scenario::tokio;
-use test_support::in_process::{DIRECTORY, calm, start, until};
-use test_support::{SOON, within};
-use zookeeper_recipes::InterProcessReadWriteLock;
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 // Shows: kept-read-node
 #[tokio::test]
 async fn it_is_given_up_after_the_idle_time() {
     const IDLE: Duration = Duration::from_millis(50);
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).sticky(IDLE).build().unwrap();
     let one = within("the grant", lock.read_lock().lock()).await.unwrap();
     until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;

@@ -1,12 +1,6 @@
 //! What a multi-lock costs: docs/protocol.md#multi-lock.
 
-use test_support::in_process::{Acquired, HOUR, calm, queue_at, session, until, with_clients};
-use test_support::{SOON, within};
-use tokio::task::JoinHandle;
-use zookeeper_recipes::{
-    Client, InterProcessMultiLock, InterProcessMutex, LockGuard, MultiLockGuard, TryLockError,
-};
-use zookeeper_test_server::{LogKind, Match, Op, Server};
+use test_support::prelude::*;
 
 use super::requests;
 

@@ -1,14 +1,9 @@
 //! What the permits of a semaphore cost.
 
-use std::time::Duration;
-
-use zookeeper_recipes::{Client, Contention, InterProcessSemaphore, TryLockError};
-use zookeeper_test_server::{LogKind, Match, Op, Server};
+use test_support::prelude::*;
 
 use super::requests;
 use crate::semaphore::acquired;
-use test_support::in_process::{calm, session, start_empty, until, with_clients};
-use test_support::{SOON, within};
 
 const LOCKS: &str = "/sem/locks";
 const LEASES: &str = "/sem/leases";
@@ -145,7 +140,7 @@ async fn a_try_behind_a_head_that_waits_ends_soon() {
     let held = acquired(&semaphore(&holder, 3), 2).await;
     let large = tokio::spawn(semaphore(&head, 3).acquire_many(2, SOON));
     until(&server, "the head's wait", |view| view.watches_on(LEASES).len() == 1).await;
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let error = within("the answer", semaphore(&client, 3).try_acquire()).await.unwrap_err();
     assert!(
         matches!(error, TryLockError::WouldBlock { contention: Contention { ahead: 1, .. }, .. }),

@@ -1,17 +1,8 @@
 //! What a queue costs when it moves: whom a release wakes, and what they ask then.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::task::{JoinHandle, JoinSet};
-use zookeeper_recipes::{AnyGuard, Client, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
-use zookeeper_test_server::{Op, Server, View};
+use test_support::prelude::*;
 
 use super::requests;
-use test_support::in_process::{
-    Acquired, DIRECTORY, calm, fair, granted, session, start, until, with_clients,
-};
-use test_support::{Random, SOON, within};
 
 /// A lock that has a queue of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,39 +195,6 @@ async fn fair_waiters_come_and_give_up_without_lists() {
         held.release().await.unwrap();
         within("the grant", last.lock()).await.unwrap().release().await.unwrap();
     }
-}
-
-#[tokio::test]
-async fn fair_waiters_time_out_without_lists() {
-    const WAITERS: u64 = 1_000;
-    let (server, [client, other]) = with_clients(start(), calm).await;
-    let id = session(&client);
-    let lock = fair(&client);
-    let held = Kind::Fair.get(&other).await;
-    let mut dice = Random::new(17);
-    // None is to time out before all are here, since one that comes when the last one leaves has to list: on
-    // a slow machine they get longer.
-    for time_to_come in [500, 2_000, 8_000, 32_000].map(Duration::from_millis) {
-        server.reset_counters();
-        let mut waiters = JoinSet::new();
-        for _ in 0..WAITERS {
-            waiters.spawn(lock.acquire(time_to_come + Duration::from_millis(dice.below(1_000))));
-        }
-        let here = |view: View<'_>| view.children(DIRECTORY).len() as u64 == WAITERS + 1;
-        let in_time = server.wait_until(here, time_to_come).await;
-        while let Some(waiter) = within("an end", waiters.join_next()).await {
-            assert!(waiter.unwrap().is_err());
-        }
-        client.flush(SOON).await.unwrap();
-        if in_time {
-            let lists = server.counters().requests_of(id, Op::GetChildren);
-            // Those of the first window share theirs.
-            assert!(lists <= 20, "{lists} lists for {WAITERS} that came and gave up");
-            held.release().await.unwrap();
-            return;
-        }
-    }
-    panic!("they were not all here in half a minute");
 }
 
 const READERS: usize = 30;

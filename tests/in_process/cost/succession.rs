@@ -1,19 +1,9 @@
 //! What a free lock costs once its path has proved quiet: a grant by the next number needs no list.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use zookeeper_recipes::{
-    AnyGuard, Client, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore,
-};
-use zookeeper_test_server::{Op, Server};
+use test_support::prelude::*;
 
 use super::queues::Kind;
 use super::requests;
-use test_support::in_process::{
-    DIRECTORY, calm, connect_as, session, start, start_empty, start_impatient, until, with_clients,
-};
-use test_support::{SOON, within};
 
 const LISTED: [(Op, u64); 3] = [(Op::Create, 1), (Op::GetChildren, 1), (Op::Delete, 1)];
 const HOT: [(Op, u64); 2] = [(Op::Create, 1), (Op::Delete, 1)];

@@ -3,22 +3,10 @@
 //! so a relay in front of it forgets.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
+use test_support::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use zookeeper_recipes::{
-    Client, InterProcessMultiLock, InterProcessSemaphore, LostReason, PersistentNode, PersistentNodeState,
-    ReleaseError, TryLockError,
-};
-use zookeeper_test_server::{Cut, Loss, Match, Op, Server, SessionInfo, Version};
-
-use test_support::in_process::{
-    Barrier, DIRECTORY, assert_clean, connect, eager, hold, mutex, queue, session, start, until,
-};
-use test_support::{SOON, within};
 
 struct Relay {
     addr: SocketAddr,

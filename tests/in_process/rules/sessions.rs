@@ -2,16 +2,10 @@
 //! outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
 //! (docs/protocol.md#session-thread).
 
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::task::Wake;
 
+use test_support::prelude::*;
 use tokio::sync::Notify;
-use zookeeper_recipes::{ConnectionState, ErrorKind, InterProcessMutex, LockState};
-use zookeeper_test_server::{Match, Op};
-
-use test_support::in_process::{DIRECTORY, connect, fair, hold, mutex, session, start, until, with_clients};
-use test_support::{ByHand, SOON, broken_waker, within};
 
 // Shows: cleanup
 #[tokio::test]

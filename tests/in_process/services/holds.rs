@@ -1,15 +1,6 @@
 //! What a client's guards hold: seen, and waited for.
 
-use std::task::Poll;
-use std::time::Duration;
-
-use test_support::in_process::{Acquired, connect, session, start, with_clients};
-use test_support::{ByHand, SOON, pending, within};
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    Client, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphore,
-};
+use test_support::prelude::*;
 
 /// Waits for a hold of each recipe, from before it is asked for, and for its end.
 #[tokio::test]

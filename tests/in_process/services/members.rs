@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use test_support::in_process::{calm, connect, session, until, with_clients};
-use test_support::{SOON, pending, within};
-use zookeeper_recipes::{BuildError, Client, ErrorKind, GroupMember, LockPath};
-use zookeeper_test_server::{Cut, LogEntry, LogKind, Loss, Match, Op, Server, ServerError};
+use test_support::prelude::*;
 
 const GROUP: &str = "/services/web";
 

@@ -1,17 +1,7 @@
 //! An ephemeral node that comes back: docs/protocol.md#persistent-node.
 
-use std::time::Duration;
-
-use test_support::in_process::{
-    connect, connect_as, connect_for, connect_with, eager, hold_back, lose, session, until, with_clients,
-};
-use test_support::{SOON, pending, within};
+use test_support::prelude::*;
 use zookeeper_client as zk;
-use zookeeper_recipes::{
-    Acl, BuildError, Client, ErrorKind, GroupMember, LeaderLatch, LeadershipState, ParentNodes, Permissions,
-    PersistentNode, PersistentNodeError, PersistentNodeState, RetryPolicy,
-};
-use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, NodeKind, Op, Server, ServerError};
 
 const PATH: &str = "/services/web/web-1";
 

@@ -1,19 +1,8 @@
 //! Jobs that run once per occasion: docs/protocol.md#once-record.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-
-use test_support::in_process::{
-    calm, connect, connect_as, connect_with, eager, lose, session, start, until, with_clients,
-};
-use test_support::within;
-use tokio::sync::{mpsc, oneshot};
+use test_support::prelude::*;
+use tokio::sync::mpsc;
 use zookeeper_client as zk;
-use zookeeper_recipes::{
-    AcquireError, BuildError, Client, OnceError, OnceJob, OnceOutcome, RetryPolicy, TransactionError,
-};
-use zookeeper_test_server::{Loss, Match, Op, Server};
 
 const JOB: &str = "/jobs/report";
 const TODAY: &str = "2026-11-22";
@@ -136,7 +125,7 @@ async fn dropped_at_any_point_it_leaves_no_lock() {
         running.abort();
         assert!(within("the end", running).await.unwrap_err().is_cancelled());
         gate.release();
-        within("the cleanup", client.flush(test_support::SOON)).await.unwrap();
+        within("the cleanup", client.flush(SOON)).await.unwrap();
         lock_is_free(&server).await;
         // The next one runs it, or finds the record that was on its way.
         within("the next run", today(&client).run(|_| async { Ok::<_, String>(()) })).await.unwrap();

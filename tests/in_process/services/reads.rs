@@ -1,15 +1,7 @@
 //! Reading what a lock protects: docs/protocol.md#read-under-lock.
 
-use test_support::in_process::{
-    connect, connect_as, connect_with, eager, hold, session, start, until, with_clients,
-};
-use test_support::{pending, within};
+use test_support::prelude::*;
 use zookeeper_client as zk;
-use zookeeper_recipes::{
-    Client, ErrorKind, InterProcessMultiLock, InterProcessSemaphore, LostReason, RetryPolicy,
-    TransactionError,
-};
-use zookeeper_test_server::{Loss, Match, Op};
 
 const RATES: &str = "/rates";
 
@@ -89,7 +81,7 @@ async fn a_lost_answer_is_asked_for_again() {
 #[tokio::test]
 async fn no_answer_is_said_within_the_policy() {
     let server = start();
-    let client = connect_with(&server, RetryPolicy::n_times(2, std::time::Duration::from_millis(1))).await;
+    let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
     let guard = hold(&client).await;
     let refused = server.fail(Match::op(Op::GetData).path(RATES).always(), -127);
     let error = within("the end", guard.get_data(RATES)).await.unwrap_err();

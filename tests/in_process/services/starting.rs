@@ -1,13 +1,8 @@
 //! A service that starts before its ZooKeeper does.
 
 use std::error::Error;
-use std::time::Duration;
 
-use test_support::within;
-use zookeeper_recipes::{
-    Client, ClientBuilder, ConnectionState, ErrorKind, InterProcessMutex, LockGuard, RetryPolicy,
-};
-use zookeeper_test_server::Server;
+use test_support::prelude::*;
 
 /// A round of connecting is one try of 200 ms.
 fn one_try() -> ClientBuilder {

@@ -4,16 +4,8 @@
 use std::fmt::Debug;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use test_support::in_process::{connect, connect_for, hold, mutex, session, start, until, with_clients};
-use test_support::{SOON, block_on, within};
-use tokio::sync::oneshot;
-use zookeeper_recipes::{
-    ConnectionState, GroupMember, InterProcessMutex, LeaderLatch, LeadershipState, PersistentNode,
-    PersistentNodeState, StateWatch,
-};
-use zookeeper_test_server::{Cut, Op};
+use test_support::prelude::*;
 
 /// A caller whose predicate blocks its thread until the gate is opened.
 struct Slow<S> {

@@ -1,15 +1,6 @@
 //! A service that stops: what a drain waits for when replies are lost, and what it costs.
 
-use std::time::Duration;
-
-use test_support::in_process::{
-    DIRECTORY, calm, connect, fair, logged, mutex, session, start, until, with_clients,
-};
-use test_support::{SOON, pending, poll_until, within};
-use zookeeper_recipes::{
-    Client, ErrorKind, InterProcessMultiLock, InterProcessMutex, LeaderLatch, LeadershipState, ReleaseError,
-};
-use zookeeper_test_server::{LogKind, Loss, Match, Op};
+use test_support::prelude::*;
 
 /// A release that is under way is answered before the session is closed.
 // Shows: drain

@@ -1,15 +1,8 @@
 //! The blocking methods, on threads that have no executor.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
 
-use test_support::SOON;
-use test_support::in_process::start;
-use zookeeper_recipes::{
-    AcquireError, Client, Contention, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphore, LostReason, ReleaseError, TryLockError,
-};
+use test_support::prelude::*;
 
 const BRIEFLY: Duration = Duration::from_millis(50);
 

@@ -4,9 +4,9 @@ use test_support::peers::CuratorPeer;
 use test_support::{shared_standalone, unique_path};
 use zookeeper_recipes::{ConversionError, InterProcessReadWriteLock, ReadToken, TryLockError};
 
-use crate::curator::java::puppet;
+use crate::curator::java::{puppet, steps};
 use crate::outside::{children, watches_only};
-use crate::{Outcome, block_on, connect};
+use crate::{Outcome, block_on};
 
 /// CURATOR-621. Until 5.5 the read node gets a number of its own, behind the writers that wait; when the
 /// write node goes they are first.
@@ -45,19 +45,15 @@ fn has_the_bug(peer: &CuratorPeer) -> bool {
 
 /// The same with our writer: one transaction puts the read node where the write node was.
 pub(crate) fn our_downgrade(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    let path = unique_path("downgrade");
-    block_on(async {
-        let client = connect(&servers).await?;
-        let lock = InterProcessReadWriteLock::new(&client, &path)?;
+    steps(peer, async |servers, curator, path, client| {
+        let lock = InterProcessReadWriteLock::new(client, path)?;
         let writer = lock.write_lock().lock().await?;
         curator.tell("b", &format!("acquire write {path}"))?;
-        watches_only(&servers, &curator.session()?, &path, &writer.node())?;
+        watches_only(servers, &curator.session()?, path, &writer.node())?;
         let token = writer.fencing_token();
         let reader = writer.downgrade().await?;
         // It has woken, looked who is ahead, and waits again.
-        watches_only(&servers, &curator.session()?, &path, &reader.node())?;
+        watches_only(servers, &curator.session()?, path, &reader.node())?;
         assert!(!curator.has_said("b"), "the writer came in");
         assert!(reader.is_held());
         assert_eq!(reader.fencing_token(), ReadToken::from_parts(token.zxid(), token.counter()));
@@ -68,18 +64,14 @@ pub(crate) fn our_downgrade(peer: &CuratorPeer) -> Outcome {
         reader.release().await?;
         curator.answers("b", "holds")?;
         curator.ask("b", &format!("release write {path}"), "released")?;
-        Ok(client.close().await?)
+        Ok(())
     })
 }
 
 /// Curator's reader and our upgrade: whichever is first.
 pub(crate) fn our_upgrade(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    let path = unique_path("upgrade");
-    block_on(async {
-        let client = connect(&servers).await?;
-        let lock = InterProcessReadWriteLock::new(&client, &path)?;
+    steps(peer, async |servers, curator, path, client| {
+        let lock = InterProcessReadWriteLock::new(client, path)?;
         let reader = lock.read_lock().lock().await?;
         curator.ask("a", &format!("acquire read {path}"), "holds")?;
         let refused = reader.try_upgrade().await.err().ok_or("it became a writer beside a reader")?;
@@ -89,14 +81,14 @@ pub(crate) fn our_upgrade(peer: &CuratorPeer) -> Outcome {
         curator.ask("a", &format!("release read {path}"), "released")?;
         // A writer that waits for us goes on waiting, and the reader behind it too.
         curator.tell("b", &format!("acquire write {path}"))?;
-        watches_only(&servers, &curator.session()?, &path, &reader.node())?;
+        watches_only(servers, &curator.session()?, path, &reader.node())?;
         let writer = reader.try_upgrade().await?;
         curator.ask("a", &format!("try read {path}"), "may not")?;
-        watches_only(&servers, &curator.session()?, &path, &writer.node())?;
+        watches_only(servers, &curator.session()?, path, &writer.node())?;
         assert!(!curator.has_said("b"), "the other writer came in");
         writer.release().await?;
         curator.answers("b", "holds")?;
         curator.ask("b", &format!("release write {path}"), "released")?;
-        Ok(client.close().await?)
+        Ok(())
     })
 }

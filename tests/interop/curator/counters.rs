@@ -9,13 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use test_support::peers::CuratorPeer;
-use test_support::{Cut, Proxy, SOON, poll_until, shared_standalone, unique_path};
-use zookeeper_recipes::{AtomicLongError, CachedAtomicLong, Client, DistributedAtomicLong, RetryPolicy};
+use test_support::prelude::*;
+use test_support::{Cut, Proxy, shared_standalone, unique_path};
 
 use crate::curator::java;
 use crate::journal::{Journal, Tail, create, records, until};

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tempfile::TempDir;
 use test_support::ZooKeeper;
 use test_support::peers::CuratorPeer;
+use zookeeper_recipes::Client;
 
-use crate::Failure;
 use crate::pairing::Side;
-use crate::puppet::Puppet;
+use crate::puppet::{Puppet, step_by_step};
 use crate::worker::{Task, points};
+use crate::{Failure, Outcome};
 
 /// Curator's side of a pairing.
 pub(crate) fn workers(
@@ -34,6 +35,14 @@ pub(crate) fn puppet(peer: &CuratorPeer, servers: &ZooKeeper) -> Result<Puppet, 
     let mut command = programs.run("Puppet");
     command.arg(servers.connect_string());
     Puppet::start(command, programs)
+}
+
+/// A trial that moves them so.
+pub(crate) fn steps(
+    peer: &CuratorPeer,
+    steps: impl AsyncFnOnce(&ZooKeeper, &mut Puppet, &str, &Client) -> Outcome,
+) -> Outcome {
+    step_by_step(|servers| puppet(peer, servers), steps)
 }
 
 /// One of the programs, to be started any number of times.

@@ -1,13 +1,11 @@
 //! One election of Curator's participants and ours, step by step.
 
 use test_support::peers::CuratorPeer;
-use test_support::{shared_standalone, unique_path};
 use zookeeper_recipes::{LeaderLatch, LeaderSelector, Participant};
 
-use crate::curator::java::puppet;
+use crate::Outcome;
+use crate::curator::java::steps;
 use crate::election::{Leading, joined, soon};
-use crate::outside::children;
-use crate::{Outcome, block_on, connect};
 
 /// As the Java program shows them.
 fn shown(participants: &[Participant]) -> String {
@@ -18,17 +16,13 @@ fn shown(participants: &[Participant]) -> String {
 
 /// Java, ours, Java: each leads when the one before it leaves, and all see the same.
 pub(crate) fn latches(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    let path = unique_path("election");
-    block_on(async {
-        let client = connect(&servers).await?;
+    steps(peer, async |servers, curator, path, client| {
         curator.ask("a", &format!("leader start latch {path} java-1"), "started")?;
         curator.ask("a", "leader await java-1", "leads")?;
-        let latch = LeaderLatch::builder(&client, &path).id("rust").build()?;
-        joined(&servers, &path, 2).await?;
+        let latch = LeaderLatch::builder(client, path).id("rust").build()?;
+        joined(servers, path, 2).await?;
         curator.ask("b", &format!("leader start latch {path} java-2"), "started")?;
-        joined(&servers, &path, 3).await?;
+        joined(servers, path, 3).await?;
         assert_eq!(shown(&latch.participants().await?), "java-1* rust java-2");
         curator.ask("a", "leader participants java-1", "java-1* rust java-2")?;
         assert_eq!(latch.leader().await?.ok_or("no leader")?.id(), "java-1");
@@ -45,26 +39,20 @@ pub(crate) fn latches(peer: &CuratorPeer) -> Outcome {
         curator.ask("b", "leader await java-2", "leads")?;
         assert_eq!(latch.leader().await?.ok_or("no leader")?.id(), "java-2");
         curator.ask("b", "leader close java-2", "closed")?;
-        client.close().await?;
-        assert!(children(&servers, &path).await?.is_empty(), "nodes are left");
         Ok(())
     })
 }
 
 /// The same of selectors.
 pub(crate) fn selectors(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    let path = unique_path("election");
-    block_on(async {
-        let client = connect(&servers).await?;
+    steps(peer, async |servers, curator, path, client| {
         curator.ask("a", &format!("leader start selector {path} java-1"), "started")?;
         curator.ask("a", "leader await java-1", "leads")?;
-        let selector = LeaderSelector::builder(&client, &path).id("rust").build()?;
+        let selector = LeaderSelector::builder(client, path).id("rust").build()?;
         let Leading { begun, end, task: leading } = Leading::start(&selector);
-        joined(&servers, &path, 2).await?;
+        joined(servers, path, 2).await?;
         curator.ask("b", &format!("leader start selector {path} java-2"), "started")?;
-        joined(&servers, &path, 3).await?;
+        joined(servers, path, 3).await?;
         assert_eq!(shown(&selector.participants().await?), "java-1* rust java-2");
         curator.ask("a", "leader participants java-1", "java-1* rust java-2")?;
         assert!(!selector.has_leadership());
@@ -80,8 +68,7 @@ pub(crate) fn selectors(peer: &CuratorPeer) -> Outcome {
         curator.ask("b", "leader await java-2", "leads")?;
         assert_eq!(selector.leader().await?.ok_or("no leader")?.id(), "java-2");
         curator.ask("b", "leader close java-2", "closed")?;
-        joined(&servers, &path, 0).await?;
-        client.close().await?;
+        joined(servers, path, 0).await?;
         Ok(())
     })
 }

@@ -1,12 +1,12 @@
 //! Curator's members and ours in one group.
 
 use test_support::peers::CuratorPeer;
-use test_support::{SOON, poll_until, shared_standalone, unique_path, within};
+use test_support::{SOON, poll_until, within};
 use zookeeper_recipes::{GroupMember, PersistentNodeState};
 
-use crate::curator::java::puppet;
+use crate::Outcome;
+use crate::curator::java::steps;
 use crate::puppet::Puppet;
-use crate::{Outcome, block_on, connect};
 
 /// Waits until Curator's cache, which tells no test what it has heard, shows these members.
 fn curator_sees(curator: &mut Puppet, members: &str) -> Outcome {
@@ -20,24 +20,20 @@ fn curator_sees(curator: &mut Puppet, members: &str) -> Outcome {
 }
 
 pub(crate) fn one_group(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    let path = unique_path("group");
-    block_on(async {
-        let client = connect(&servers).await?;
-        let rust = GroupMember::new(&client, &path, "rust", "1")?;
+    steps(peer, async |_, curator, path, client| {
+        let rust = GroupMember::new(client, path, "rust", "1")?;
         within("our join", rust.wait_for_initial_create(SOON)).await?;
         let mut watch = rust.watch();
         assert_eq!(within("the members", watch.changed()).await?.len(), 1);
         curator.ask("t", &format!("member join {path} java 2"), "joins")?;
         let members = within("Curator's join", watch.changed()).await?;
         assert_eq!((members.len(), &*members["java"]), (2, &b"2"[..]));
-        curator_sees(&mut curator, "java=2 rust=1")?;
+        curator_sees(curator, "java=2 rust=1")?;
         within("our write", rust.set_data("3")).await?;
-        curator_sees(&mut curator, "java=2 rust=3")?;
+        curator_sees(curator, "java=2 rust=3")?;
         curator.ask("t", "member set 4", "sets")?;
         // The same id: ours waits for Curator's to go.
-        let second = GroupMember::new(&client, &path, "java", "5")?;
+        let second = GroupMember::new(client, path, "java", "5")?;
         let mut states = second.watch_state();
         let conflict = states.wait_for(|state| *state == PersistentNodeState::Conflict);
         within("the conflict", conflict).await.ok_or("closed")?;
@@ -46,6 +42,6 @@ pub(crate) fn one_group(peer: &CuratorPeer) -> Outcome {
         assert_eq!(within("the members", rust.members()).await?["java"], b"5");
         within("our end", rust.close()).await?;
         within("our end", second.close()).await?;
-        Ok(client.close().await?)
+        Ok(())
     })
 }

@@ -1,68 +1,57 @@
 //! Locks that order themselves by different rules do not meet on one path: we notice, Curator does not.
 
 use test_support::peers::CuratorPeer;
-use test_support::{SOON, shared_standalone, unique_path};
+use test_support::{SOON, unique_path};
 use zookeeper_recipes::{Dialect, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock};
 
-use crate::curator::java::puppet;
-use crate::{Outcome, block_on, connect, refused};
+use crate::curator::java::steps;
+use crate::{Outcome, connect, refused};
 
 pub(crate) fn mutex_among_read_write_nodes(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    let path = unique_path("mixed");
-    block_on(async {
-        let client = connect(&servers).await?;
-        let mutex = InterProcessMutex::new(&client, &path)?;
+    steps(peer, async |_, curator, path, client| {
+        let mutex = InterProcessMutex::new(client, path)?;
         for (kind, name) in [("read", "__READ__"), ("write", "__WRIT__")] {
             curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
-            refused(&client, mutex.acquire(SOON), name).await?;
-            refused(&client, mutex.lock(), name).await?;
+            refused(client, mutex.acquire(SOON), name).await?;
+            refused(client, mutex.lock(), name).await?;
             curator.ask("t", &format!("release {kind} {path}"), "released")?;
         }
         // Once they are gone it is a mutex's path like any other.
         mutex.lock().await?.release().await?;
-        Ok(client.close().await?)
+        Ok(())
     })
 }
 
 pub(crate) fn read_write_lock_among_mutex_nodes(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    let path = unique_path("mixed");
-    block_on(async {
-        let client = connect(&servers).await?;
-        let lock = InterProcessReadWriteLock::new(&client, &path)?;
+    steps(peer, async |_, curator, path, client| {
+        let lock = InterProcessReadWriteLock::new(client, path)?;
         curator.ask("t", &format!("acquire mutex {path}"), "holds")?;
-        refused(&client, lock.read_lock().acquire(SOON), "lock-").await?;
-        refused(&client, lock.write_lock().acquire(SOON), "lock-").await?;
-        refused(&client, lock.read_lock().lock(), "lock-").await?;
+        refused(client, lock.read_lock().acquire(SOON), "lock-").await?;
+        refused(client, lock.write_lock().acquire(SOON), "lock-").await?;
+        refused(client, lock.read_lock().lock(), "lock-").await?;
         curator.ask("t", &format!("release mutex {path}"), "released")?;
         lock.read_lock().lock().await?.release().await?;
         lock.write_lock().lock().await?.release().await?;
-        Ok(client.close().await?)
+        Ok(())
     })
 }
 
 pub(crate) fn kazoos_dialect_among_curators_nodes(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    block_on(async {
+    steps(peer, async |servers, curator, _, client| {
         // A client has one kind of recipe on a path.
-        let (client, other) = (connect(&servers).await?, connect(&servers).await?);
+        let other = connect(servers).await?;
         for (kind, name) in [("mutex", "lock-"), ("read", "__READ__"), ("write", "__WRIT__")] {
             let path = unique_path("mixed");
             curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
-            let mutex = InterProcessMutex::builder(&client, &path).dialect(Dialect::Kazoo).build()?;
-            refused(&client, mutex.acquire(SOON), name).await?;
-            let fair = InterProcessFairLock::builder(&client, &path).dialect(Dialect::Kazoo).build()?;
-            refused(&client, fair.acquire(SOON), name).await?;
+            let mutex = InterProcessMutex::builder(client, &path).dialect(Dialect::Kazoo).build()?;
+            refused(client, mutex.acquire(SOON), name).await?;
+            let fair = InterProcessFairLock::builder(client, &path).dialect(Dialect::Kazoo).build()?;
+            refused(client, fair.acquire(SOON), name).await?;
             let lock = InterProcessReadWriteLock::builder(&other, &path).dialect(Dialect::Kazoo).build()?;
             refused(&other, lock.read_lock().acquire(SOON), name).await?;
             refused(&other, lock.write_lock().acquire(SOON), name).await?;
             curator.ask("t", &format!("release {kind} {path}"), "released")?;
         }
-        client.close().await?;
         Ok(other.close().await?)
     })
 }

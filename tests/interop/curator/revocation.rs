@@ -5,7 +5,7 @@ use test_support::{shared_standalone, unique_path, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{AnyGuard, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock};
 
-use crate::curator::java::puppet;
+use crate::curator::java::{puppet, steps};
 use crate::outside::children;
 use crate::{Outcome, block_on, connect};
 
@@ -41,20 +41,17 @@ pub(crate) fn curators_revoker_reaches_our_guards(peer: &CuratorPeer) -> Outcome
 }
 
 pub(crate) fn our_request_reaches_curators_listeners(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    block_on(async {
-        let client = connect(&servers).await?;
+    steps(peer, async |servers, curator, _, client| {
         for kind in ["mutex", "read", "write"] {
             let path = unique_path("revoked");
             curator.ask("t", &format!("listen {kind} {path}"), "listens")?;
             curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
-            let node = children(&servers, &path).await?.pop_first().ok_or("no node")?;
+            let node = children(servers, &path).await?.pop_first().ok_or("no node")?;
             assert!(!curator.has_said("t-listener"), "before it was asked");
             client.attempt_revoke(&format!("{path}/{node}").parse()?).await?;
             curator.answers("t-listener", "asked back")?;
             curator.ask("t", &format!("release {kind} {path}"), "released")?;
         }
-        Ok(client.close().await?)
+        Ok(())
     })
 }

@@ -1,14 +1,14 @@
 //! Semaphores of both sides with one limit: contending for as long as it takes, and step by step.
 
 use test_support::peers::CuratorPeer;
-use test_support::{SOON, ZooKeeper, shared_standalone, unique_path, within};
+use test_support::{SOON, ZooKeeper, shared_standalone, within};
 use zookeeper_recipes::{InterProcessSemaphore, TryLockError};
 
-use crate::curator::java::{puppet, workers};
+use crate::curator::java::{steps, workers};
 use crate::journal::records;
 use crate::outside::children;
 use crate::pairing::{Extent, Finished, Plan, Run, run, run_and};
-use crate::{Outcome, block_on, connect, rust};
+use crate::{Outcome, connect, rust};
 
 /// Twelve kills on either side of each pairing, of which there are four.
 const SOME: Extent = Extent { grants: 800, holders: 8, bystanders: 4 };
@@ -146,13 +146,10 @@ async fn count_below(servers: &ZooKeeper, directory: &str, wanted: usize) -> Out
 
 /// One queue: whoever comes first is served first, of either side.
 pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    let path = unique_path("semaphore");
-    block_on(async {
-        let (client, other) = (connect(&servers).await?, connect(&servers).await?);
-        let semaphore = InterProcessSemaphore::new(&client, &path, 2)?;
-        let others = InterProcessSemaphore::new(&other, &path, 2)?;
+    steps(peer, async |servers, curator, path, client| {
+        let other = connect(servers).await?;
+        let semaphore = InterProcessSemaphore::new(client, path, 2)?;
+        let others = InterProcessSemaphore::new(&other, path, 2)?;
         curator.ask("a", &format!("semaphore acquire {path} 2 1"), "holds")?;
         let ours = semaphore.acquire(SOON).await?;
         curator.ask("a2", &format!("semaphore try {path} 2 1"), "may not")?;
@@ -160,19 +157,19 @@ pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
         assert_eq!(semaphore.available_permits().await?, 0);
         // One after the other, so that each is in the queue before the next comes.
         curator.tell("b", &format!("semaphore acquire {path} 2 1"))?;
-        queued(&servers, &path, 1).await?;
+        queued(servers, path, 1).await?;
         let second = tokio::spawn(semaphore.acquire(SOON));
-        queued(&servers, &path, 2).await?;
+        queued(servers, path, 2).await?;
         curator.tell("c", &format!("semaphore acquire {path} 2 1"))?;
-        queued(&servers, &path, 3).await?;
+        queued(servers, path, 3).await?;
         let fourth = tokio::spawn(others.acquire(SOON));
-        queued(&servers, &path, 4).await?;
+        queued(servers, path, 4).await?;
         // The first of Curator's has made its lease already.
-        leased(&servers, &path, 3).await?;
+        leased(servers, path, 3).await?;
         assert!(!curator.has_said("b") && !second.is_finished());
         ours.release().await?;
         curator.answers("b", "holds")?;
-        queued(&servers, &path, 3).await?;
+        queued(servers, path, 3).await?;
         assert!(!second.is_finished() && !curator.has_said("c") && !fourth.is_finished());
         curator.ask("a", &format!("semaphore release {path}"), "released")?;
         let second = within("our first waiter", second).await??;
@@ -184,9 +181,8 @@ pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
         let fourth = within("our second waiter", fourth).await??;
         curator.ask("c", &format!("semaphore release {path}"), "released")?;
         fourth.release().await?;
-        leased(&servers, &path, 0).await?;
-        queued(&servers, &path, 0).await?;
-        client.close().await?;
+        leased(servers, path, 0).await?;
+        queued(servers, path, 0).await?;
         Ok(other.close().await?)
     })
 }
@@ -194,29 +190,25 @@ pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
 /// Several permits at once: ours come together, and we keep none while we wait for the others. Curator's
 /// that wait have some; ours count them.
 pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    let path = unique_path("semaphore");
-    block_on(async {
-        let client = connect(&servers).await?;
-        let semaphore = InterProcessSemaphore::new(&client, &path, 4)?;
+    steps(peer, async |servers, curator, path, client| {
+        let semaphore = InterProcessSemaphore::new(client, path, 4)?;
         curator.ask("a", &format!("semaphore acquire {path} 4 2"), "holds")?;
         assert_eq!(semaphore.available_permits().await?, 2);
         let three = tokio::spawn(semaphore.acquire_many(3, SOON));
-        queued(&servers, &path, 1).await?;
+        queued(servers, path, 1).await?;
         // Behind us, although there would be room for it.
         curator.tell("b", &format!("semaphore acquire {path} 4 2"))?;
-        queued(&servers, &path, 2).await?;
-        leased(&servers, &path, 2).await?;
+        queued(servers, path, 2).await?;
+        leased(servers, path, 2).await?;
         assert!(!three.is_finished() && !curator.has_said("b"));
         curator.ask("a", &format!("semaphore release {path}"), "released")?;
         let three = within("three permits", three).await??;
         assert_eq!((three.num_permits(), three.slots().len(), three.nodes().len()), (3, 3, 3));
         // Curator's has one of its two now, and waits with the lease of the other.
-        leased(&servers, &path, 5).await?;
+        leased(servers, path, 5).await?;
         assert!(!curator.has_said("b"));
         let next = tokio::spawn(semaphore.acquire_many(2, SOON));
-        queued(&servers, &path, 2).await?;
+        queued(servers, path, 2).await?;
         three.release().await?;
         curator.answers("b", "holds")?;
         // The other two are free.
@@ -224,30 +216,26 @@ pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
         assert_eq!(semaphore.available_permits().await?, 0);
         next.release().await?;
         curator.ask("b", &format!("semaphore release {path}"), "released")?;
-        leased(&servers, &path, 0).await?;
-        Ok(client.close().await?)
+        leased(servers, path, 0).await?;
+        Ok(())
     })
 }
 
 /// The limit is Curator's SharedCount: whoever sets it, those who wait on the other side hear of it.
 pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
-    let path = unique_path("semaphore");
-    block_on(async {
-        let client = connect(&servers).await?;
+    steps(peer, async |servers, curator, path, client| {
         curator.ask("a", &format!("semaphore limit {path} 1"), "set")?;
         // What a handle states does not count any more.
-        let semaphore = InterProcessSemaphore::new(&client, &path, 8)?;
+        let semaphore = InterProcessSemaphore::new(client, path, 8)?;
         assert_eq!(semaphore.limit().await?, 1);
         let first = semaphore.acquire(SOON).await?;
         let second = tokio::spawn(semaphore.acquire(SOON));
-        queued(&servers, &path, 1).await?;
+        queued(servers, path, 1).await?;
         curator.ask("a", &format!("semaphore limit {path} 2"), "set")?;
         let second = within("room for two", second).await??;
         assert_eq!(semaphore.limit().await?, 2);
         curator.tell("b", &format!("semaphore acquire {path} live 1"))?;
-        leased(&servers, &path, 3).await?;
+        leased(servers, path, 3).await?;
         assert!(!curator.has_said("b"));
         semaphore.set_limit(3).await?;
         curator.answers("b", "holds")?;
@@ -260,6 +248,6 @@ pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
         assert!(matches!(semaphore.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
         curator.ask("b", &format!("semaphore release {path}"), "released")?;
         semaphore.try_acquire().await?.release().await?;
-        Ok(client.close().await?)
+        Ok(())
     })
 }

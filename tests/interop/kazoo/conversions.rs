@@ -1,28 +1,23 @@
 //! Upgrades with kazoo in the queue.
 
 use test_support::peers::KazooPeer;
-use test_support::{shared_standalone, unique_path};
 use zookeeper_recipes::{Dialect, InterProcessReadWriteLock};
 
-use crate::kazoo::python::puppet;
-use crate::outside::{children, watches_only};
-use crate::{Outcome, block_on, connect};
+use crate::Outcome;
+use crate::kazoo::python::steps;
+use crate::outside::watches_only;
 
 /// The write node of a conversion says that it is one; to kazoo it is a writer of its number.
 pub(crate) fn an_upgraded_reader_is_a_writer_to_kazoo(peer: &KazooPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut kazoo = puppet(peer, &servers)?;
-    let session = kazoo.session()?;
-    let path = unique_path("upgrade");
-    block_on(async {
-        let client = connect(&servers).await?;
-        let lock = InterProcessReadWriteLock::builder(&client, &path).dialect(Dialect::Kazoo).build()?;
+    steps(peer, async |servers, kazoo, path, client| {
+        let session = kazoo.session()?;
+        let lock = InterProcessReadWriteLock::builder(client, path).dialect(Dialect::Kazoo).build()?;
         let reader = lock.read_lock().lock().await?;
         kazoo.tell("w", &format!("acquire write {path}"))?;
-        watches_only(&servers, &session, &path, &reader.node())?;
+        watches_only(servers, &session, path, &reader.node())?;
         let writer = reader.try_upgrade().await?;
         // It has woken, looked who is ahead, and waits again.
-        watches_only(&servers, &session, &path, &writer.node())?;
+        watches_only(servers, &session, path, &writer.node())?;
         assert!(!kazoo.has_said("w"), "the other writer came in");
         writer.release().await?;
         kazoo.answers("w", "holds")?;
@@ -30,13 +25,11 @@ pub(crate) fn an_upgraded_reader_is_a_writer_to_kazoo(peer: &KazooPeer) -> Outco
         // And to its readers.
         let writer = lock.read_lock().lock().await?.try_upgrade().await?;
         kazoo.tell("r", &format!("acquire read {path}"))?;
-        watches_only(&servers, &session, &path, &writer.node())?;
+        watches_only(servers, &session, path, &writer.node())?;
         assert!(!kazoo.has_said("r"), "a reader came in");
         writer.release().await?;
         kazoo.answers("r", "holds")?;
         kazoo.ask("r", &format!("release read {path}"), "released")?;
-        client.close().await?;
-        assert!(children(&servers, &path).await?.is_empty(), "nodes are left");
         Ok(())
     })
 }

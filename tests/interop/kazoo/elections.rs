@@ -1,25 +1,19 @@
 //! One election of kazoo's `Election` and our selector.
 
 use test_support::peers::KazooPeer;
-use test_support::{shared_standalone, unique_path};
 use zookeeper_recipes::{Dialect, LeaderSelector};
 
+use crate::Outcome;
 use crate::election::{Leading, joined, soon};
-use crate::kazoo::python::puppet;
-use crate::outside::children;
-use crate::{Outcome, block_on, connect};
+use crate::kazoo::python::steps;
 
 /// kazoo's leads, then ours, then kazoo's again.
 pub(crate) fn one_election(peer: &KazooPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut kazoo = puppet(peer, &servers)?;
-    let path = unique_path("election");
-    block_on(async {
-        let client = connect(&servers).await?;
-        let selector = LeaderSelector::builder(&client, &path).id("rust").dialect(Dialect::Kazoo).build()?;
+    steps(peer, async |servers, kazoo, path, client| {
+        let selector = LeaderSelector::builder(client, path).id("rust").dialect(Dialect::Kazoo).build()?;
         kazoo.ask("a", &format!("run election {path} python-1"), "leads")?;
         let Leading { begun, end, task: leading } = Leading::start(&selector);
-        joined(&servers, &path, 2).await?;
+        joined(servers, path, 2).await?;
         let ids: Vec<_> = selector.participants().await?.iter().map(|one| one.id().to_owned()).collect();
         assert_eq!(ids, ["python-1", "rust"]);
         kazoo.ask("b", &format!("contenders election {path} python-1"), "python-1 rust")?;
@@ -35,8 +29,6 @@ pub(crate) fn one_election(peer: &KazooPeer) -> Outcome {
         soon("end of the work", leading).await???;
         kazoo.ask("a", &format!("run election {path} python-1"), "leads")?;
         kazoo.answers("a", "led")?;
-        client.close().await?;
-        assert!(children(&servers, &path).await?.is_empty(), "nodes are left");
         Ok(())
     })
 }

@@ -1,56 +1,47 @@
 //! Locks that order themselves by different rules do not meet on one path: we notice, kazoo does not.
 
 use test_support::peers::KazooPeer;
-use test_support::{SOON, shared_standalone, unique_path};
-use zookeeper_recipes::{
-    Dialect, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock, TryLockError,
-};
+use test_support::prelude::*;
+use test_support::unique_path;
 
-use crate::kazoo::python::puppet;
-use crate::{Outcome, block_on, connect, refused};
+use crate::kazoo::python::steps;
+use crate::{Outcome, connect, refused};
 
 pub(crate) fn curators_dialect_among_kazoos_nodes(peer: &KazooPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut kazoo = puppet(peer, &servers)?;
-    block_on(async {
+    steps(peer, async |servers, kazoo, _, client| {
         // A client has one kind of recipe on a path.
-        let (client, other) = (connect(&servers).await?, connect(&servers).await?);
+        let other = connect(servers).await?;
         for (kind, name) in [("lock", "__lock__"), ("read", "__rlock__"), ("write", "__lock__")] {
             let path = unique_path("mixed");
-            let mutex = InterProcessMutex::new(&client, &path)?;
-            let fair = InterProcessFairLock::new(&client, &path)?;
+            let mutex = InterProcessMutex::new(client, &path)?;
+            let fair = InterProcessFairLock::new(client, &path)?;
             let read_write = InterProcessReadWriteLock::new(&other, &path)?;
             kazoo.ask("t", &format!("acquire {kind} {path}"), "holds")?;
-            refused(&client, mutex.acquire(SOON), name).await?;
-            refused(&client, mutex.lock(), name).await?;
-            refused(&client, fair.acquire(SOON), name).await?;
+            refused(client, mutex.acquire(SOON), name).await?;
+            refused(client, mutex.lock(), name).await?;
+            refused(client, fair.acquire(SOON), name).await?;
             refused(&other, read_write.read_lock().acquire(SOON), name).await?;
             refused(&other, read_write.write_lock().acquire(SOON), name).await?;
             kazoo.ask("t", &format!("release {kind} {path}"), "released")?;
             // Once they are gone it is a path like any other.
             mutex.lock().await?.release().await?;
         }
-        client.close().await?;
         Ok(other.close().await?)
     })
 }
 
 /// Kazoo's `Lock` and `WriteLock` have the same names, so only its readers tell that it is the wrong recipe.
 pub(crate) fn mutex_among_readers(peer: &KazooPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut kazoo = puppet(peer, &servers)?;
-    let path = unique_path("mixed");
-    block_on(async {
-        let client = connect(&servers).await?;
-        let mutex = InterProcessMutex::builder(&client, &path).dialect(Dialect::Kazoo).build()?;
+    steps(peer, async |_, kazoo, path, client| {
+        let mutex = InterProcessMutex::builder(client, path).dialect(Dialect::Kazoo).build()?;
         kazoo.ask("t", &format!("acquire read {path}"), "holds")?;
-        refused(&client, mutex.acquire(SOON), "__rlock__").await?;
+        refused(client, mutex.acquire(SOON), "__rlock__").await?;
         kazoo.ask("t", &format!("release read {path}"), "released")?;
         kazoo.ask("t", &format!("acquire write {path}"), "holds")?;
         let busy = mutex.try_lock().await;
         assert!(matches!(busy, Err(TryLockError::WouldBlock { .. })), "{busy:?}");
         kazoo.ask("t", &format!("release write {path}"), "released")?;
         mutex.lock().await?.release().await?;
-        Ok(client.close().await?)
+        Ok(())
     })
 }

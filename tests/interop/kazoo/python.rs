@@ -5,11 +5,12 @@ use std::process::Command;
 
 use test_support::ZooKeeper;
 use test_support::peers::KazooPeer;
+use zookeeper_recipes::Client;
 
-use crate::Failure;
 use crate::pairing::Side;
-use crate::puppet::Puppet;
+use crate::puppet::{Puppet, step_by_step};
 use crate::worker::{POINTS, Task};
+use crate::{Failure, Outcome};
 
 fn program(peer: &KazooPeer, name: &str) -> Command {
     let mut command = Command::new(&peer.python);
@@ -33,4 +34,12 @@ pub(crate) fn puppet(peer: &KazooPeer, servers: &ZooKeeper) -> Result<Puppet, Fa
     let mut command = program(peer, "puppet.py");
     command.arg(servers.connect_string());
     Puppet::start(command, ())
+}
+
+/// A trial that moves them so.
+pub(crate) fn steps(
+    peer: &KazooPeer,
+    steps: impl AsyncFnOnce(&ZooKeeper, &mut Puppet, &str, &Client) -> Outcome,
+) -> Outcome {
+    step_by_step(|servers| puppet(peer, servers), steps)
 }

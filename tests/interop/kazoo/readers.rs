@@ -1,39 +1,35 @@
 //! What is to be known of kazoo's readers.
 
 use test_support::peers::KazooPeer;
-use test_support::{shared_standalone, unique_path};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{Dialect, InterProcessReadWriteLock};
 
-use crate::kazoo::python::puppet;
-use crate::outside::{children, watches_only};
-use crate::{Outcome, block_on, connect};
+use crate::kazoo::python::steps;
+use crate::outside::watches_only;
+use crate::{Outcome, connect};
 
 /// python-zk/kazoo#649: until 2.9 a reader waits for the last writer there is, also for one behind it, which
 /// waits for the reader. Only a timeout ends that. Ours wait for no contender behind them.
 pub(crate) fn kazoos_readers_wait_for_writers_behind_them(peer: &KazooPeer) -> Outcome {
-    let servers = shared_standalone()?;
-    let mut kazoo = puppet(peer, &servers)?;
-    let session = kazoo.session()?;
-    let path = unique_path("readers");
-    block_on(async {
-        let (client, other) = (connect(&servers).await?, connect(&servers).await?);
-        let [lock, behind] = [&client, &other]
-            .map(|client| InterProcessReadWriteLock::builder(client, &path).dialect(Dialect::Kazoo).build());
+    steps(peer, async |servers, kazoo, path, client| {
+        let session = kazoo.session()?;
+        let other = connect(servers).await?;
+        let [lock, behind] = [client, &other]
+            .map(|client| InterProcessReadWriteLock::builder(client, path).dialect(Dialect::Kazoo).build());
         let (lock, behind) = (lock?, behind?);
         let first = lock.write_lock().lock().await?;
         kazoo.tell("t", &format!("acquire read {path}"))?;
-        watches_only(&servers, &session, &path, &first.node())?;
+        watches_only(servers, &session, path, &first.node())?;
         let nodes = lock.participants().await?;
         let reader = nodes.last().ok_or("no reader")?;
         let mut second = task::spawn(behind.write_lock().lock());
         assert_pending!(second.poll());
         let us = format!("{:#x}", other.session_id().ok_or("no session")?);
-        watches_only(&servers, &us, &path, reader)?;
+        watches_only(servers, &us, path, reader)?;
         let writer = lock.participants().await?.pop().ok_or("no writer")?;
         first.release().await?;
         if has_the_bug(peer) {
-            watches_only(&servers, &session, &path, &writer)?;
+            watches_only(servers, &session, path, &writer)?;
             assert!(!kazoo.has_said("t"), "the reader came in");
             // Who waits for longest gives up.
             drop(second);
@@ -44,10 +40,7 @@ pub(crate) fn kazoos_readers_wait_for_writers_behind_them(peer: &KazooPeer) -> O
             kazoo.ask("t", &format!("release read {path}"), "released")?;
             second.await?.release().await?;
         }
-        client.close().await?;
-        other.close().await?;
-        assert!(children(&servers, &path).await?.is_empty(), "nodes are left");
-        Ok(())
+        Ok(other.close().await?)
     })
 }
 

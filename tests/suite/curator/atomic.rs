@@ -1,22 +1,17 @@
 //! TestDistributedAtomicLong and TestCachedAtomicCounter.
 
-use test_support::within;
-use tokio::task::JoinSet;
-use zookeeper_recipes::{Client, DistributedAtomicLong, ErrorKind};
-use zookeeper_test_server::{Match, Op};
+use test_support::prelude::*;
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{Behaviour, Need};
+use crate::harness::Behaviour;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Mutex;
         test_compare_and_set_with_fresh_instance =
             "TestDistributedAtomicLong.testCompareAndSetWithFreshInstance",
-        test_compare_and_set = "TestDistributedAtomicLong.testCompareAndSet".needs(Need::HoldReplies),
         test_force_set = "TestDistributedAtomicLong.testForceSet",
         test_simulation = "TestDistributedAtomicLong.testSimulation".on_an_ensemble_too(),
         test_basic = "TestDistributedAtomicLong.testBasic",
-        test_cached_with_error = "TestCachedAtomicCounter.testWithError".needs(Need::HoldReplies),
     ]
 }
 
@@ -36,26 +31,6 @@ async fn test_compare_and_set_with_fresh_instance(stage: &Stage<'_>) {
     assert!(!within("the answer", counter.initialize(0)).await.unwrap());
     stage.env.delete(counter.path()).await;
     assert!(within("the answer", counter.compare_and_set(0, 1)).await.unwrap());
-}
-
-async fn test_compare_and_set(stage: &Stage<'_>) {
-    let client = stage.client().await;
-    let (ours, theirs) = (counter(stage, &client), counter(stage, &stage.client().await));
-    within("the set", ours.set(1)).await.unwrap();
-    assert!(within("the answer", ours.compare_and_set(1, 5)).await.unwrap());
-    assert!(!within("the answer", ours.compare_and_set(1, 5)).await.unwrap());
-    // Another increments between our read and our write.
-    let session = client.session_id().unwrap();
-    let write = stage.env.server().hold_request(Match::op(Op::SetData).session(session));
-    let increment = async {
-        within("the write", write.wait_hit()).await;
-        within("the increment", theirs.increment()).await.unwrap();
-        write.release();
-    };
-    let (set, ()) =
-        within("the answer", async { tokio::join!(ours.compare_and_set(5, 10), increment) }).await;
-    assert!(!set.unwrap());
-    assert_eq!(within("the value", ours.get()).await.unwrap(), 6);
 }
 
 /// Some set it to 0 while others count. Curator's looks once, at a moment that it does not choose.
@@ -121,20 +96,4 @@ async fn test_basic(stage: &Stage<'_>) {
     assert_eq!(within("the value", counter.get()).await.unwrap(), 5);
     // Each at the first try.
     assert_eq!(stage.env.stat(counter.path()).await.unwrap().version, 4);
-}
-
-/// What is left of the block is handed out while the servers are in trouble; after that they are asked.
-async fn test_cached_with_error(stage: &Stage<'_>) {
-    let counter = counter(stage, &stage.client().await);
-    let cached = counter.cached(100).unwrap();
-    assert_eq!(within("a number", cached.next_id()).await.unwrap(), 1);
-    let path = counter.path().to_owned();
-    // Refused for good, by the ACL.
-    stage.env.server().fail(Match::op(Op::GetData).path(path), -102);
-    for expected in 2..=100 {
-        assert_eq!(within("a number", cached.next_id()).await.unwrap(), expected);
-    }
-    let error = within("the error", cached.next_id()).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error}");
-    assert_eq!(within("a number", cached.next_id()).await.unwrap(), 101);
 }

@@ -1,19 +1,13 @@
 //! TestInterProcessMutexBase, for every exclusive lock and for the multi-lock.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use test_support::{ByHand, all_done, within};
-use tokio::task::JoinSet;
-use zookeeper_recipes::{AcquireError, Lost, ReleaseError, TryLockError};
+use test_support::prelude::*;
 
 use super::stage::{AnyLock, Hold, Kind, Stage, ported};
 use crate::harness::{Behaviour, CriticalSection, Need, in_vain};
 
 pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
     let mut all = ported![kind;
-        test_locker = "TestInterProcessMutexBase.testLocker",
+        test_locker = "TestInterProcessMutexBase.testLocker and test2Clients",
         test_waiting_process_killed_server = "TestInterProcessMutexBase.testWaitingProcessKilledServer"
             .needs(Need::OwnServers),
         test_killed_session = "TestInterProcessMutexBase.testKilledSession",
@@ -21,7 +15,6 @@ pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
         test_with_namespace = "TestInterProcessMutexBase.testWithNamespace",
         test_reentrant_single_lock = "TestInterProcessMutexBase.testReentrantSingleLock",
         test_reentrant = "TestInterProcessMutexBase.testReentrant and testReentrant2Threads",
-        test_2_clients = "TestInterProcessMutexBase.test2Clients",
     ];
     if kind == Kind::Mutex {
         all.extend(ported![kind;
@@ -45,9 +38,12 @@ async fn test_locker(stage: &Stage<'_>) {
             assert!(ours.is_acquired_in_this_process());
             let (refused, _) = in_vain(|timeout| theirs.acquire(timeout)).await;
             assert!(matches!(refused, AcquireError::TimedOut { .. }), "{refused}");
+            assert!(!theirs.is_acquired_in_this_process());
         }
         assert!(!ours.is_acquired_in_this_process());
-        drop(hold(&theirs).await);
+        let guard = hold(&theirs).await;
+        assert!(theirs.is_acquired_in_this_process() && !ours.is_acquired_in_this_process());
+        drop(guard);
     }
 }
 
@@ -223,22 +219,4 @@ async fn test_reentrant(stage: &Stage<'_>) {
         within("the second", second).await.unwrap();
         assert!(!ours.is_acquired_in_this_process());
     }
-}
-
-/// Of two clients exactly one holds the lock; then the other.
-async fn test_2_clients(stage: &Stage<'_>) {
-    let (ours, theirs) = (stage.any_newcomer().await, stage.any_newcomer().await);
-    let guard = hold(&ours).await;
-    let waiter = tokio::spawn({
-        let theirs = theirs.clone();
-        async move { theirs.lock().await.unwrap() }
-    });
-    stage.env.wait_watchers(&guard.nodes()[0], 1).await;
-    let held = || (ours.is_acquired_in_this_process(), theirs.is_acquired_in_this_process());
-    assert_eq!((held(), waiter.is_finished()), ((true, false), false));
-    guard.release().await.unwrap();
-    let guard = within("the hand-over", waiter).await.unwrap();
-    assert_eq!(held(), (false, true));
-    guard.release().await.unwrap();
-    assert_eq!(held(), (false, false));
 }

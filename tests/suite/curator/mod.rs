@@ -12,8 +12,8 @@
 //! | `TestInterProcessMutex` | `testRevoking` | [`revoking`], for every lock |
 //! | `TestInterProcessReadWriteLock` | all eight | [`read_write_lock`] |
 //! | `TestLockACLs` | both | `acls::an_acl_goes_to_parents_and_nodes` |
-//! | `TestLockInternals` | both | [`lock_internals`] |
-//! | `TestInterProcessSemaphore` | `testAcquireAfterLostServer` | [`semaphore`] |
+//! | `TestLockInternals` | both | `outcomes::a_node_deleted_three_times_ends_the_attempt`, `outcomes::a_refusal_is_not_repeated` |
+//! | `TestInterProcessSemaphore` | `testAcquireAfterLostServer` | `semaphore_faults::lost_replies_give_all_permits_once`, `semaphore::an_outage_is_outlived` |
 //! | `TestInterProcessSemaphore` | `testThreads`, `testMaxPerSession`, `testReleaseInChunks` | `semaphore::so_many_at_a_time` |
 //! | `TestInterProcessSemaphore` | `testSimple`, `testSimple2` | `semaphore::a_wait_ends_in_time_and_leaves_nothing` |
 //! | `TestInterProcessSemaphore` | `testRelease1AtATime` | `semaphore::first_come_first_served` |
@@ -22,14 +22,16 @@
 //! | `TestInterProcessSemaphore` | `testGetParticipantNodes` | `semaphore::a_permit_says_where_it_is` |
 //! | `TestInterProcessSemaphore` | `testInterruptAcquire` | `semaphore::cancelling_a_waiter_lets_the_next_in` |
 //! | `TestInterProcessSemaphore` | `testNoOrphanedNodes` | `simulation/tests/scenarios/semaphore_faults.rs` |
-//! | `TestInterProcessSemaphoreCluster` | both | [`semaphore`]; of `testKilledServerWithEnsembleProvider` what happens to those inside, see below |
+//! | `TestInterProcessSemaphoreCluster` | both | [`semaphore`]; of `testKilledServerWithEnsembleProvider` what happens to those inside: `semaphore::a_permit_is_lost_with_its_session`, see below |
 //! | `TestInterProcessSemaphoreMutex` | all six that are not re-entrant | `semaphore`: `a_wait_ends_in_time_and_leaves_nothing`, `dropping_it_returns_it`, `an_outage_is_outlived`, `a_permit_is_lost_with_its_session`, `its_directories_are_swept_away_and_made_again`, `a_namespace_does_not_show` |
-//! | `TestFrameworkEdges` | `testProtectionWithKilledSession`, `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | [`framework`] |
-//! | `TestFailedDeleteManager` | `testLostSession`, `testWithNamespaceAndLostSession`, both `testGuaranteedDeleteOnNonExistentNode...` | [`framework`] |
+//! | `TestFrameworkEdges` | `testProtectionWithKilledSession` | [`framework`] |
+//! | `TestFrameworkEdges` | `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | `outcomes::an_unanswered_create_leaves_one_node`, `outcomes::an_unknown_create_of_a_cancelled_attempt_is_settled` |
+//! | `TestFailedDeleteManager` | `testLostSession`, both `testGuaranteedDeleteOnNonExistentNode...` | [`framework`] |
 //! | `TestFailedDeleteManager` | `testBasic` | `outages::a_lock_let_go_of_during_an_outage_is_free_after_it` |
-//! | `TestDistributedAtomicLong` | five of six | [`atomic`] |
+//! | `TestDistributedAtomicLong` | four of six | [`atomic`] |
+//! | `TestDistributedAtomicLong` | `testCompareAndSet` | `counters::one_comparison_of_many_succeeds` |
 //! | `TestDistributedAtomicLong` | `testCorruptedValue` | `atomic_long::what_is_no_counter_is_refused_and_left_as_it_is` |
-//! | `TestCachedAtomicCounter` | `testWithError` | [`atomic`] |
+//! | `TestCachedAtomicCounter` | `testWithError` | `atomic_long::a_reservation_that_fails_is_tried_again_by_the_next_caller` |
 //! | `TestCachedAtomicCounter` | `testBasic` | `atomic_long::a_block_costs_what_one_number_costs` |
 //! | `TestAsyncWrappers` | `testBasic`, `testContention` | every call is asynchronous here; `timeouts::a_wait_ends_in_time_and_leaves_nothing` |
 //!
@@ -39,7 +41,7 @@
 //! |---|---|
 //! | `TestInterProcessMutex.testWithSchema` | Curator's schemas are checks in its client, set up in its client; there are none here |
 //! | `TestInterProcessMutex.testPersistentLock` | it swaps the driver, so that lock nodes are persistent and outlive their session: there are no drivers here, and a lock that outlives its holder's session is what this library is to prevent |
-//! | `TestFailedDeleteManager.testWithNamespaceAndLostSessionAlt` | the same with `usingNamespace`, a second client on the first one's session: a client has one namespace here |
+//! | `TestFailedDeleteManager.testWithNamespaceAndLostSession`, `testWithNamespaceAndLostSessionAlt` | the same in a namespace, where `directories::a_namespace_is_a_prefix_that_does_not_show` deletes its nodes |
 //! | thread-bound re-entrance (part of `testReentrant...`) | a second `acquire` of the same thread: there is no owner but the guard; entering again is `reenter` |
 //! | the other servers in `TestInterProcessSemaphoreCluster.testKilledServerWithEnsembleProvider` | an `EnsembleProvider` sends a client to another ensemble while it runs: a client has one list of servers here, and a lock is of one ensemble |
 //! | `TestInterProcessSemaphoreMutex.testReentrant`, `testReentrant2Threads`, `testReentrantSingleLock` | Curator leaves them out too: permits are not re-entrant |
@@ -58,7 +60,6 @@
 mod atomic;
 mod base;
 mod framework;
-mod lock_internals;
 mod multi_lock;
 mod read_write_lock;
 mod revoking;
@@ -91,7 +92,6 @@ pub(crate) fn add(registry: &mut Registry) {
     registry.add("curator::inter_process_read_write_lock", &read_write_lock::all());
     registry.add("curator::inter_process_semaphore", &semaphore::all());
     registry.add("curator::untested::inter_process_semaphore", &semaphore_faults::all());
-    registry.add("curator::lock_internals", &lock_internals::all());
     registry.add("curator::framework", &framework::all());
     registry.add("curator::distributed_atomic_long", &atomic::all());
 }

@@ -1,10 +1,6 @@
 //! TestInterProcessMultiMutex; what it inherits is in [`base`](super::base).
 
-use test_support::{SOON, within};
-use zookeeper_recipes::{
-    AcquireError, ErrorKind, InterProcessMultiLock, InterProcessReadWriteLock, ReleaseError,
-};
-use zookeeper_test_server::{Match, Op, ServerError};
+use test_support::prelude::*;
 
 use super::stage::{Kind, Stage, ported};
 use crate::harness::{Behaviour, Need};

@@ -1,15 +1,7 @@
 //! TestInterProcessReadWriteLock, and what it leaves out.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use test_support::{SOON, all_done, within};
+use test_support::prelude::*;
 use tokio::sync::Barrier;
-use tokio::task::JoinSet;
-use zookeeper_recipes::{
-    AcquireError, Client, ConversionError, InterProcessLock, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessWriteLock, NodePath, ReadGuard, ReadToken, ReleaseError, TryLockError, WriteGuard,
-};
 
 use super::stage::{Kind, Stage, ported};
 use crate::harness::{Behaviour, Library};
@@ -29,7 +21,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
         test_set_node_data = "TestInterProcessReadWriteLock.testSetNodeData",
         test_lock_path = "TestInterProcessReadWriteLock.testLockPath",
         readers_and_writers_of_one_client_keep_apart,
-        an_upgrade_that_failed_leaves_the_reader_and_nothing_else,
         conversions_keep_writers_alone.whatever_breaks().on_an_ensemble_too(),
         a_conversion_keeps_those_who_listen,
         conversions_need_no_place_in_the_queue,
@@ -335,24 +326,6 @@ async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
     }
     all_done("every task", tasks).await;
     assert_eq!(library.most_readers(), 4);
-}
-
-/// An upgrade that cannot be done leaves neither a writer's node nor a watch, and those who come later are
-/// not kept out.
-async fn an_upgrade_that_failed_leaves_the_reader_and_nothing_else(stage: &Stage<'_>) {
-    let (ours, theirs) = (stage.client().await, stage.client().await);
-    let mut reader = within("a free lock", pair(stage, &ours).0.lock()).await.unwrap();
-    let other = within("another reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
-    for _ in 0..3 {
-        reader = within("an answer", reader.try_upgrade()).await.unwrap_err().into_guard();
-        let late = within("a late reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
-        late.release().await.unwrap();
-    }
-    assert_eq!(pair(stage, &theirs).1.participants().await.unwrap(), [""; 0]);
-    other.release().await.unwrap();
-    let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    assert!(matches!(pair(stage, &theirs).0.try_lock().await, Err(TryLockError::WouldBlock { .. })));
-    writer.release().await.unwrap();
 }
 
 /// Four clients that write, read on, and write again if they can, beside two that only read and two that only

@@ -1,12 +1,7 @@
 //! Faults of Curator's semaphores, and that ours do not have them.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use test_support::{SOON, within};
-use tokio::task::{JoinHandle, JoinSet};
+use test_support::prelude::*;
 use zookeeper_client as zk;
-use zookeeper_recipes::{AcquireError, InterProcessSemaphore, RetryPolicy, SemaphorePermit};
 
 use super::stage::{Kind, Stage, ported};
 use crate::harness::{Behaviour, Room};
@@ -14,14 +9,8 @@ use crate::harness::{Behaviour, Room};
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Semaphore;
         deadlock_by_quantity.on_an_ensemble_too(),
-        permits_of_a_lost_session_without_retries = "CURATOR-595".on_an_ensemble_too(),
         directories_that_go_meanwhile = "CURATOR-180".on_an_ensemble_too(),
-        participants_without_a_directory,
     ]
-}
-
-fn spawn(semaphore: &InterProcessSemaphore, n: u32) -> JoinHandle<Result<SemaphorePermit, AcquireError>> {
-    tokio::spawn(semaphore.acquire_many(n, SOON))
 }
 
 /// Curator's takes one permit after the other: two clients that want most of them each wait for what the
@@ -52,27 +41,6 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
         }
     }
     assert_eq!(room.visits(), 2 * ROUNDS);
-}
-
-/// With a retry policy that allows nothing.
-async fn permits_of_a_lost_session_without_retries(stage: &Stage<'_>) {
-    let policy = RetryPolicy::n_times(0, Duration::ZERO);
-    let (client, link) = stage.env.linked(stage.env.builder().retry_policy(policy)).await;
-    let ours = stage.semaphore(&client, 2);
-    let theirs = stage.semaphore(&stage.client().await, 2);
-    let lost = within("both permits", ours.acquire_many(2, SOON)).await.unwrap();
-    let next = spawn(&theirs, 2);
-    stage.env.wait_no_room().await;
-    stage.env.expire(&client, &link).await;
-    let next = within("both permits", next).await.unwrap().unwrap();
-    within("the loss", lost.lost()).await;
-    drop(lost);
-    assert_eq!(theirs.available_permits().await.unwrap(), 0);
-    assert!(next.is_held());
-    next.release().await.unwrap();
-    drop(ours);
-    // It may give up its session as well.
-    drop(client.close().await);
 }
 
 /// Both directories and the one above them go whenever they are empty, as containers do, between any two
@@ -107,12 +75,4 @@ async fn directories_that_go_meanwhile(stage: &Stage<'_>) {
         }
     }
     assert!(deleted > 0);
-}
-
-/// Curator's throws NoNode.
-async fn participants_without_a_directory(stage: &Stage<'_>) {
-    let semaphore = stage.semaphore(&stage.client().await, 3);
-    assert_eq!(semaphore.participants().await.unwrap(), [""; 0]);
-    assert_eq!((semaphore.limit().await.unwrap(), semaphore.available_permits().await.unwrap()), (3, 3));
-    assert!(stage.env.stat(&stage.env.lock_path()).await.is_none());
 }

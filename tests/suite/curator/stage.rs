@@ -1,15 +1,7 @@
 //! What a ported test runs on: an environment, and clients that are still there when it is looked for what is
 //! left.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use test_support::SOON;
-use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, ClientBuilder, InterProcessFairLock, InterProcessLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, Lost,
-    MultiLockGuard, NodePath, ReleaseError, TryLockError,
-};
+use test_support::prelude::*;
 
 use crate::harness::{Env, Link};
 

@@ -1,15 +1,6 @@
 //! What Curator's tests leave out, as far as locks with one queue go.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use test_support::{SOON, all_done, within};
-use tokio::task::{JoinHandle, JoinSet};
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    AcquireError, AnyGuard, ErrorKind, LostReason, ReleaseError, TransactionError, TryLockError,
-};
-use zookeeper_test_server::{Match, Op, ServerError};
+use test_support::prelude::*;
 
 use super::stage::{Kind, Lock, Stage, ported};
 use crate::harness::{Behaviour, CriticalSection, Need};
@@ -17,7 +8,6 @@ use crate::harness::{Behaviour, CriticalSection, Need};
 pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
     let mut all = ported![kind;
         re_entry_after_session_loss.on_an_ensemble_too(),
-        cancellation_during_create.needs(Need::HoldReplies),
         cancellation_at_random_moments.whatever_breaks().on_an_ensemble_too(),
         sequence_overflow.needs(Need::SetSequence),
         watch_leak_on_timeout.on_an_ensemble_too(),
@@ -87,35 +77,6 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
             next.release().await.unwrap();
         }
         within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
-    }
-}
-
-/// A call that is dropped while its create is on its way there, or its reply on the way back, leaves nothing.
-async fn cancellation_during_create(stage: &Stage<'_>) {
-    let client = stage.client().await;
-    let (ours, theirs) = (stage.lock(&client), stage.rival().await);
-    let path = stage.env.lock_path();
-    within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
-    let create =
-        || Match::op(Op::Create).path_prefix(format!("{path}/")).session(client.session_id().unwrap());
-    for there in [true, false] {
-        let server = stage.env.server();
-        let gate = if there { server.hold_request(create()) } else { server.hold_reply(create()) };
-        let mut attempt = task::spawn(ours.lock());
-        assert_pending!(attempt.poll());
-        within("its create", gate.wait_hit()).await;
-        drop(attempt);
-        // A contender queues behind what may be there, and is not kept waiting by it.
-        let waiter = spawn(&theirs);
-        if !there {
-            stage.env.wait_count(&path, 2).await;
-            assert!(!waiter.is_finished());
-        }
-        gate.release();
-        let guard = within("the other's grant", waiter).await.unwrap().unwrap();
-        client.flush(SOON).await.unwrap();
-        assert_eq!(theirs.participants().await.unwrap(), [guard.node()]);
-        guard.release().await.unwrap();
     }
 }
 

@@ -2,11 +2,9 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
+use test_support::prelude::*;
 use test_support::{Options, ZooKeeper, shared_ensemble, shared_standalone};
-use zookeeper_test_server::{Server, Version};
 
 /// What a behaviour runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,16 +1,11 @@
 //! What a behaviour is given.
 
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::MutexGuard;
 
-use test_support::{Random, SOON, ZooKeeper, poll_until, unique_path, within};
+use test_support::prelude::*;
+use test_support::{ZooKeeper, unique_path};
 use tokio::sync::OnceCell;
 use zookeeper_client as zk;
-use zookeeper_recipes::{
-    Client, ClientBuilder, ConnectError, ConnectionState, InterProcessMutex, InterProcessSemaphore,
-    LostReason, RetryPolicy,
-};
-use zookeeper_test_server::{Server, View};
 
 use super::Link;
 use super::backend::{Backend, Servers};

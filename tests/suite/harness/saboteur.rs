@@ -1,12 +1,8 @@
 //! Breaks connections while a behaviour runs.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use test_support::Random;
-use zookeeper_test_server::{Cut, Fault, Loss, Match, Op, Server};
+use test_support::prelude::*;
 
 use super::random;
 
@@ -59,7 +55,7 @@ fn sabotage(server: &Server, spared: i64, mut random: Random, stop: &AtomicBool)
     let mut struck = 0;
     let mut at = random.below(3);
     while !stop.load(Ordering::Relaxed) && struck < MOST {
-        let asked = move |view: zookeeper_test_server::View<'_>| {
+        let asked = move |view: View<'_>| {
             let counters = view.counters();
             counters.total_requests() - counters.total_requests_of(spared)
         };

@@ -2,19 +2,8 @@
 //! held up there is held by a gate, so each point is reached for certain.
 
 use std::pin::Pin;
-use std::time::Duration;
 
-use simulation::scenario::tokio;
-use test_support::in_process::{
-    DIRECTORY, Waiter, calm, calm_with, eager, enqueue, mutex, queue_at, session, start_empty, until,
-};
-use test_support::{SOON, within};
-use tokio::task::JoinHandle;
-use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, Guard, InterProcessMultiLock, InterProcessMutex,
-    InterProcessSemaphore, LockGuard, MultiLockGuard, NodePath, RetryPolicy, SemaphorePermit, TryLockError,
-};
-use zookeeper_test_server::{Cut, Fault, Gate, Loss, Match, Op, Server, View};
+use test_support::prelude::*;
 
 use crate::semaphore_faults::{LEASES, LIMIT, LOCKS, PATH, at_head, semaphore};
 
@@ -602,7 +591,7 @@ impl Scene {
                 assert!(*waited >= LATE && (kind != Kind::Semaphore || contention.ahead > 0), "{error}");
                 true
             }
-            error if error.kind() == Some(zookeeper_recipes::ErrorKind::Connection) => false,
+            error if error.kind() == Some(ErrorKind::Connection) => false,
             error => panic!("{}: {error}", self.what("late")),
         };
         assert!(expected.is_none_or(|expected| is_busy == expected), "{}: {error}", self.what("late"));

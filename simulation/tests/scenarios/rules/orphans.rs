@@ -2,16 +2,9 @@
 //! contender.
 
 use std::error::Error;
-use std::time::Duration;
 
-use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, NodePath, ReleaseError, TryLockError};
-use zookeeper_test_server::{Fault, Loss, Match, Op, Server};
-
-use simulation::scenario::tokio;
-use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, enqueue, fair, granted, hold, mutex, queue, session, start, until,
-};
-use test_support::{ByHand, SOON, within};
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 /// ZooKeeper's `NoAuth`.
 const NO_AUTH: i32 = -102;
@@ -58,8 +51,7 @@ fn assert_orphaned(error: &AcquireError, node: &str) {
 // Shows: refused-orphan
 #[tokio::test]
 async fn the_node_of_a_create_without_an_answer_is_a_refused_orphan_too() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let create = Match::op(Op::Create).session(session(&client));
     let gate = server.hold_request(create.clone());
     server.drop_reply(create, Loss::Close);
@@ -82,8 +74,7 @@ async fn the_node_of_a_create_without_an_answer_is_a_refused_orphan_too() {
 // Shows: refused-orphan
 #[tokio::test]
 async fn a_flush_reports_what_could_not_be_deleted() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let guard = hold(&client).await;
     let node = guard.node();
     let fault = forbid(&server, &client);
@@ -106,8 +97,7 @@ async fn a_flush_reports_what_could_not_be_deleted() {
 // Shows: flush
 #[tokio::test]
 async fn a_flush_that_gets_no_answer_to_another_deletion_counts_the_node() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let (fault, _) = leave_an_orphan(&server, &client).await;
     fault.remove();
     let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)));
@@ -120,8 +110,7 @@ async fn a_flush_that_gets_no_answer_to_another_deletion_counts_the_node() {
 
 #[tokio::test]
 async fn a_flush_counts_the_others_and_forgets_what_is_gone() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let held = hold(&other).await;
     let (fault, error) = leave_orphans(&server, &client, 3).await;
     assert!(matches!(error, ReleaseError::Refused { others: 2, .. }), "{error:?}");
@@ -140,8 +129,7 @@ async fn a_flush_counts_the_others_and_forgets_what_is_gone() {
 // Shows: refused-orphan
 #[tokio::test]
 async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let (fault, node) = leave_an_orphan(&server, &client).await;
     let mutex = mutex(&client);
     assert_orphaned(&within("lock", mutex.lock()).await.unwrap_err(), &node);
@@ -152,7 +140,7 @@ async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
     }
     assert_eq!(queue(&server), [&*node], "no other node was made");
     // Another directory has nothing to do with it.
-    let elsewhere = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
+    let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
     within("elsewhere", elsewhere.lock()).await.unwrap().release().await.unwrap();
     fault.remove();
     within("allowed by now", mutex.lock()).await.unwrap().release().await.unwrap();
@@ -163,8 +151,7 @@ async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
 // Shows: refused-orphan
 #[tokio::test]
 async fn an_attempt_among_many_orphans_asks_for_one_deletion() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let _held = hold(&other).await;
     let _refused = leave_orphans(&server, &client, 10).await;
     let fair = fair(&client);
@@ -184,8 +171,7 @@ async fn an_attempt_among_many_orphans_asks_for_one_deletion() {
 #[tokio::test]
 async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
     for is_fair in [false, true] {
-        let server = start();
-        let (client, other) = (connect(&server).await, connect(&server).await);
+        let (server, [client, other]) = with_clients(start(), connect).await;
         let (first, second) = if is_fair {
             let fair = fair(&client);
             (tokio::spawn(fair.lock()), tokio::spawn(fair.clone().lock()))
@@ -217,8 +203,7 @@ async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
 // Shows: refused-orphan
 #[tokio::test]
 async fn a_late_create_that_may_not_be_deleted_is_said() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)));
     let fault = forbid(&server, &client);
     let attempt = ByHand::new(mutex(&client).lock()).start();

@@ -1,19 +1,14 @@
 //! What others put below a lock, and limits of size: nothing of it panics or gets in the way.
 
-use zookeeper_test_server::CreateMode;
-
-use simulation::scenario::tokio;
-use test_support::in_process::{
-    self, DIRECTORY, assert_clean, connect, enqueue, granted, mutex, session, start, until,
-};
-use test_support::within;
+use ::simulation::scenario::tokio;
+use test_support::in_process;
+use test_support::prelude::*;
 
 /// Names that are cut, parsed and compared in all the ways that a node's name is.
 // Shows: contenders
 #[tokio::test]
 async fn names_of_any_kind_are_ignored() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let mutex = mutex(&client);
     let long = "x".repeat(100_000);
     let long_umlauts = "ü".repeat(50_000);
@@ -45,8 +40,7 @@ async fn names_of_any_kind_are_ignored() {
     for _ in 0..3 {
         let guard = within("the grant", mutex.lock()).await.unwrap();
         let waiting = tokio::spawn(in_process::mutex(&other).lock());
-        let (node, id) = (guard.node(), session(&other));
-        until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+        watches(&server, &other, &guard.node()).await;
         assert_eq!(mutex.participants().await.unwrap().len(), 2);
         guard.release().await.unwrap();
         granted(waiting).await.release().await.unwrap();
@@ -59,8 +53,7 @@ async fn names_of_any_kind_are_ignored() {
 // Shows: contenders
 #[tokio::test]
 async fn a_huge_contender_is_waited_for() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let name = format!("{DIRECTORY}/{}-lock-", "ß".repeat(30_000));
     let node =
         server.create_as(&name, vec![0; 900_000], CreateMode::EphemeralSequential, session(&other)).unwrap();
@@ -74,8 +67,7 @@ async fn a_huge_contender_is_waited_for() {
 /// Thousands of contenders of other makers: one list, one watch.
 #[tokio::test]
 async fn a_crowd_of_others_is_waited_for() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let id = session(&other);
     let path = format!("{DIRECTORY}/crowd-lock-");
     let crowd: Vec<String> = (0..2000)

@@ -3,22 +3,13 @@
 
 use std::collections::HashSet;
 use std::error::Error as _;
-use std::time::Duration;
 
-use zookeeper_recipes::{AcquireError, Client, ErrorKind, ReleaseError, RetryPolicy};
-use zookeeper_test_server::{CreateMode, LogKind, Loss, Match, Op, Server};
-
-use crate::lose;
-use simulation::scenario::tokio;
-use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, connect_as, connect_with, eager, enqueue, granted, hold, logged, mutex,
-    queue, session, start, until,
-};
-use test_support::{ByHand, SOON, within};
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 const LOSSES: [Loss; 3] = [Loss::Close, Loss::Reset, Loss::Stall];
 
-/// A client that notices a stall within 2 s, and whose locks outlast the pauses of a busy machine.
+/// A client that notices a stall within 2 s, and whose locks outlast that.
 async fn impatient(server: &Server) -> Client {
     let builder = Client::builder().session_timeout(Duration::from_secs(6)).retry_policy(eager());
     connect_as(builder, server).await
@@ -81,8 +72,7 @@ async fn a_create_and_its_repetition_that_are_both_lost_leave_one_node() {
 // Shows: extra-node
 #[tokio::test]
 async fn a_create_that_was_found_keeps_its_place() {
-    let server = start();
-    let (holder, client, later) = (calm(&server).await, calm(&server).await, calm(&server).await);
+    let (server, [holder, client, later]) = with_clients(start(), calm).await;
     let held = hold(&holder).await;
     let create = Match::op(Op::Create).session(session(&client));
     let lost = server.drop_reply(create.clone(), Loss::Close);
@@ -153,8 +143,7 @@ async fn a_release_without_an_answer_is_repeated() {
 // Shows: cleanup
 #[tokio::test]
 async fn a_release_that_the_server_puts_off_or_refuses() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     // Overloaded, read-only, unheard of: again.
     for code in [-127, -119, -999] {
@@ -218,8 +207,7 @@ async fn repetitions_end_with_the_policy() {
 // Shows: bounded-retries
 #[tokio::test]
 async fn repetitions_of_lists_and_watches_end_with_the_policy() {
-    let server = start();
-    let holder = calm(&server).await;
+    let (server, [holder]) = with_clients(start(), calm).await;
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
     let held = hold(&holder).await;
     for op in [Op::GetChildren, Op::GetData] {
@@ -240,8 +228,7 @@ async fn repetitions_of_lists_and_watches_end_with_the_policy() {
 // Shows: unknown-outcome
 #[tokio::test]
 async fn a_refusal_is_not_repeated() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     for (code, no_auth) in [(-102, true), (-108, false), (-114, false), (-125, false)] {
         let fault = server.fail(Match::op(Op::Create).always(), code);
         let error = within("the refusal", mutex(&client).lock()).await.unwrap_err();
@@ -252,14 +239,20 @@ async fn a_refusal_is_not_repeated() {
         assert_eq!(fault.hits().len(), 1, "{code}");
         fault.remove();
     }
+    // Of the list, when there is a node: that goes, although its deletion fails at first.
+    let refused = server.fail(Match::op(Op::GetChildren), -102);
+    let put_off = server.fail(Match::op(Op::Delete).times(3), -7);
+    let error = within("the refusal", mutex(&client).lock()).await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error}");
+    client.flush(SOON).await.unwrap();
+    assert_eq!((refused.hits().len(), put_off.hits().len(), queue(&server).len()), (1, 3, 0));
 }
 
 /// No two creates share an id: a late commit of one can never be taken for another.
 // Shows: one-id-per-create
 #[tokio::test]
 async fn every_create_has_an_id_of_its_own() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     server.drop_request(Match::op(Op::Create).session(id).times(3), Loss::Close);
     for _ in 0..2 {
@@ -328,8 +321,7 @@ async fn give_up_a_create(server: &Server, client: &Client) -> String {
 // Shows: write-barrier
 #[tokio::test]
 async fn a_late_create_is_deleted_by_the_next_try_or_look() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     for look in [false, true] {
         let path = give_up_a_create(&server, &client).await;
         let late = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&client)).unwrap();

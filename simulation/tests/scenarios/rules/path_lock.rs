@@ -1,26 +1,13 @@
 //! The handles of one client for one path share one queue:
 //! docs/protocol.md#one-path-lock and docs/protocol.md#bounded-nodes.
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-use tokio::task::JoinSet;
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{AcquireError, Client, Contention, InterProcessMutex, RetryPolicy};
-use zookeeper_test_server::{Match, Op, Server};
-
-use simulation::scenario::tokio;
-use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, connect_with, enqueue, fair, granted, hold, most_nodes, mutex, queue,
-    session, start, until,
-};
-use test_support::{ByHand, SOON, within};
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 /// A thousand tasks of one process, and one of another process that comes when all of them wait.
 async fn a_thousand_tasks(in_a_row: u32) -> Server {
     const TASKS: usize = 1000;
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let mutex = InterProcessMutex::builder(&client, DIRECTORY);
     let mutex = mutex.hand_off(in_a_row, Duration::from_secs(3600)).build().unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -76,8 +63,7 @@ async fn a_thousand_tasks_are_served_in_order() {
 // Shows: bounded-nodes, live-contender
 #[tokio::test]
 async fn a_node_on_its_way_out_is_waited_for() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     let mutex = mutex(&client);
     for granted in [false, true] {
@@ -108,8 +94,7 @@ async fn a_node_on_its_way_out_is_waited_for() {
 async fn a_busy_client_delays_another_by_milliseconds() {
     const ROW: Duration = Duration::from_millis(5);
     const HOLD: Duration = Duration::from_micros(200);
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let (ours, theirs) = (mutex(&client), mutex(&other));
     let mut free = Duration::ZERO;
     for _ in 0..3 {
@@ -153,8 +138,7 @@ async fn a_busy_client_delays_another_by_milliseconds() {
 // Shows: hand-off
 #[tokio::test]
 async fn waiters_in_memory_come_and_go() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     let held = within("the grant", mutex.lock()).await.unwrap();
     let gone: Vec<_> = (0..10).map(|_| ByHand::new(mutex.lock()).start()).collect();
@@ -173,8 +157,7 @@ async fn waiters_in_memory_come_and_go() {
 // Shows: hand-off
 #[tokio::test]
 async fn a_client_has_one_node_below_a_path() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     let held = hold(&other).await;
     let waiting: Vec<_> = (0..100).map(|_| ByHand::new(mutex.lock()).start()).collect();
@@ -204,8 +187,7 @@ const NO_NODE: i32 = -101;
 async fn one_that_pauses_keeps_no_other_of_its_path_waiting() {
     // Without a directory, the first repetition goes out at once.
     for (code, times) in [(THROTTLED, 1), (NO_NODE, 3)] {
-        let server = start();
-        let client = patient(&server).await;
+        let (server, [client]) = with_clients(start(), patient).await;
         let creates = Match::op(Op::Create).path_contains("lock-");
         let put_off = server.fail(creates.times(times), code);
         let pausing = ByHand::new(fair(&client).lock()).start();

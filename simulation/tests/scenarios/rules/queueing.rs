@@ -1,23 +1,13 @@
 //! Who is next, and how a waiter knows: docs/protocol.md#create-and-list to docs/protocol.md#try-lock.
 
-use std::time::Duration;
-
-use zookeeper_recipes::{AcquireError, Client, ErrorKind, RetryPolicy, TryLockError};
-use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Match, Op};
-
-use simulation::scenario::tokio;
-use test_support::in_process::{
-    DIRECTORY, Waiter, assert_clean, calm, connect_as, connect_with, enqueue, granted, hold, logged, mutex,
-    queue, session, start, until,
-};
-use test_support::{SOON, within};
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
 /// Neither waits for the other's answer: the list arrives while the create is neither applied nor answered.
 // Shows: create-and-list
 #[tokio::test]
 async fn create_and_list_go_out_in_one_flight() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     for held_before_it_is_applied in [true, false] {
         server.reset_counters();
@@ -43,8 +33,7 @@ async fn create_and_list_go_out_in_one_flight() {
 // Shows: grant
 #[tokio::test]
 async fn a_list_without_our_node_grants_nothing() {
-    let server = start();
-    let (hasty, other) = (calm(&server).await, calm(&server).await);
+    let (server, [hasty, other]) = with_clients(start(), calm).await;
     let create = || Match::op(Op::Create).session(session(&hasty));
     // An unknown code says nothing about what was done.
     let unknown = server.fail(create(), -999);
@@ -56,8 +45,7 @@ async fn a_list_without_our_node_grants_nothing() {
     assert_eq!(listed[0].error, 0, "an empty directory was shown");
     let guard = within("the other's grant", mutex(&other).lock()).await.unwrap();
     again.release();
-    let (node, id) = (guard.node(), session(&hasty));
-    until(&server, "the wait for the other", move |view| view.watches_on(&node) == [id]).await;
+    watches(&server, &hasty, &guard.node()).await;
     assert!(!attempt.is_finished());
     guard.release().await.unwrap();
     granted(attempt).await.release().await.unwrap();
@@ -69,8 +57,7 @@ async fn a_list_without_our_node_grants_nothing() {
 // Shows: grant
 #[tokio::test]
 async fn a_node_deleted_before_the_list_grants_nothing() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let id = session(&client);
     for held_by_another in [false, true] {
         let held = if held_by_another {
@@ -105,7 +92,7 @@ struct Line {
     waiters: Vec<Waiter>,
 }
 
-async fn line(server: &zookeeper_test_server::Server, length: usize) -> Line {
+async fn line(server: &Server, length: usize) -> Line {
     let (mut clients, mut waiters) = (Vec::new(), Vec::new());
     for _ in 0..length {
         let client = calm(server).await;
@@ -118,8 +105,7 @@ async fn line(server: &zookeeper_test_server::Server, length: usize) -> Line {
 // Shows: watch-one-node
 #[tokio::test]
 async fn each_waiter_watches_its_predecessor_and_nothing_else() {
-    let server = start();
-    let holder = calm(&server).await;
+    let (server, [holder]) = with_clients(start(), calm).await;
     let guard = hold(&holder).await;
     let line = line(&server, 4).await;
     let mut ahead = guard.node();
@@ -142,8 +128,7 @@ async fn each_waiter_watches_its_predecessor_and_nothing_else() {
 #[tokio::test]
 async fn a_waiter_that_goes_closes_the_line() {
     for dies in [false, true] {
-        let server = start();
-        let holder = calm(&server).await;
+        let (server, [holder]) = with_clients(start(), calm).await;
         let held = hold(&holder).await;
         let mut line = line(&server, 4).await;
         let gone = line.waiters.remove(1);
@@ -183,8 +168,7 @@ async fn a_waiter_that_goes_closes_the_line() {
 // Shows: watch-one-node
 #[tokio::test]
 async fn no_short_cut_past_the_holder() {
-    let server = start();
-    let holder = calm(&server).await;
+    let (server, [holder]) = with_clients(start(), calm).await;
     let held = hold(&holder).await;
     let mut line = line(&server, 2).await;
     let first = line.waiters.remove(0);
@@ -200,8 +184,7 @@ async fn no_short_cut_past_the_holder() {
 // Shows: watch-one-node
 #[tokio::test]
 async fn a_change_of_the_predecessor_is_no_deletion() {
-    let server = start();
-    let (holder, waiter) = (calm(&server).await, calm(&server).await);
+    let (server, [holder, waiter]) = with_clients(start(), calm).await;
     let held = hold(&holder).await;
     let waiting = enqueue(&server, &waiter).await;
     let (node, id) = (held.node(), session(&waiter));
@@ -222,8 +205,7 @@ async fn a_change_of_the_predecessor_is_no_deletion() {
 // Shows: watch-one-node
 #[tokio::test]
 async fn a_predecessor_gone_before_the_watch_is_not_waited_for() {
-    let server = start();
-    let (holder, waiter) = (calm(&server).await, calm(&server).await);
+    let (server, [holder, waiter]) = with_clients(start(), calm).await;
     let held = hold(&holder).await;
     let gate = server.hold_request(Match::op(Op::GetData).session(session(&waiter)));
     let attempt = tokio::spawn(mutex(&waiter).lock());
@@ -238,8 +220,7 @@ async fn a_predecessor_gone_before_the_watch_is_not_waited_for() {
 // Shows: watch-one-node
 #[tokio::test]
 async fn a_deletion_missed_while_disconnected_is_made_up_for() {
-    let server = start();
-    let (holder, waiter) = (calm(&server).await, calm(&server).await);
+    let (server, [holder, waiter]) = with_clients(start(), calm).await;
     for how in [Cut::Fin, Cut::Reset] {
         let held = hold(&holder).await;
         let waiting = enqueue(&server, &waiter).await;
@@ -259,8 +240,7 @@ async fn a_deletion_missed_while_disconnected_is_made_up_for() {
 // Shows: mixed-recipes
 #[tokio::test]
 async fn a_look_waits_for_a_contender_of_another_order_that_leaves() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (server, [client, other]) = with_clients(start(), calm).await;
     let held = hold(&client).await;
     let path = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__WRIT__");
     let leaving = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&other)).unwrap();
@@ -320,8 +300,7 @@ async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
 // Shows: try-lock
 #[tokio::test]
 async fn a_try_asks_again_behind_a_sync() {
-    let server = start();
-    let (holder, other) = (calm(&server).await, calm(&server).await);
+    let (server, [holder, other]) = with_clients(start(), calm).await;
     let id = session(&other);
     let held = hold(&holder).await;
     let gate = server.hold_request(Match::op(Op::Sync).session(id));
@@ -341,8 +320,7 @@ async fn a_try_asks_again_behind_a_sync() {
 // Shows: try-lock
 #[tokio::test]
 async fn a_try_that_comes_second_goes_again() {
-    let server = start();
-    let (first, second) = (calm(&server).await, calm(&server).await);
+    let (server, [first, second]) = with_clients(start(), calm).await;
     let gate = server.hold_request(Match::op(Op::Create).session(session(&second)));
     let attempt = tokio::spawn(mutex(&second).try_lock());
     within("the create", gate.wait_hit()).await;

@@ -2,22 +2,10 @@
 //! outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
 //! (docs/protocol.md#session-thread).
 
-use std::time::{Duration, Instant};
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
 
-use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, ErrorKind, InterProcessMutex, LostReason, ReleaseError,
-    RetryPolicy,
-};
-use zookeeper_test_server::{Cut, Match, Op};
-
-use simulation::scenario::tokio;
-use test_support::in_process::{
-    DIRECTORY, calm, connect, connect_as, connect_with, hold, mutex, queue, session, start, start_impatient,
-    until,
-};
-use test_support::{SOON, within};
-
-/// Long enough to come into the queue in, on a busy machine too, for a call whose time has to end.
+/// Long enough to come into the queue in, for a call whose time has to end.
 const A_WHILE: Duration = Duration::from_secs(4);
 
 /// Waits until a client has another session than `old`.
@@ -37,8 +25,7 @@ async fn next_session(client: &Client, old: i64) -> i64 {
 // Shows: flush
 #[tokio::test]
 async fn flush_waits_for_what_runs_in_the_background() {
-    let server = start();
-    let client = connect(&server).await;
+    let (server, [client]) = with_clients(start(), connect).await;
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     let guards = [hold(&client).await, within("the grant", other.lock()).await.unwrap()];
     // What is held is not left behind.
@@ -57,8 +44,7 @@ async fn flush_waits_for_what_runs_in_the_background() {
 // Shows: session-end
 #[tokio::test]
 async fn close_ends_guards_and_waiters() {
-    let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&client).await;
     let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
     let theirs = InterProcessMutex::new(&other, "/locks/elsewhere").unwrap();
@@ -95,8 +81,7 @@ async fn close_ends_guards_and_waiters() {
 // Shows: session-end, deadline
 #[tokio::test]
 async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
-    let server = start();
-    let (holder, client) = (connect(&server).await, connect(&server).await);
+    let (server, [holder, client]) = with_clients(start(), connect).await;
     let held = hold(&holder).await;
     let started = Instant::now();
     let attempt = tokio::spawn(mutex(&client).acquire(A_WHILE));
@@ -119,8 +104,7 @@ async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
 // Shows: one-session
 #[tokio::test]
 async fn a_holder_whose_session_ends_has_lost_the_lock() {
-    let server = start();
-    let client = calm(&server).await;
+    let (server, [client]) = with_clients(start(), calm).await;
     let (old, handle) = (session(&client), mutex(&client));
     let mut guards = Vec::new();
     for _ in 0..2 {

@@ -1,0 +1,109 @@
+//! Who holds the lock, as the error of a call says that was not granted it in time.
+
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
+
+/// The time that a call gives.
+const TIME: Duration = Duration::from_secs(2);
+
+#[track_caller]
+fn held_by(error: &AcquireError) -> Contender {
+    match error {
+        AcquireError::TimedOut { contention: Contention { held_by: Some(holder), .. }, .. } => {
+            (**holder).clone()
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// The read that sets the watch has said it.
+// Shows: held-by
+#[tokio::test]
+async fn a_timeout_of_the_next_in_line_says_who_holds_the_lock_for_nothing() {
+    let (server, [client]) = with_clients(start(), connect).await;
+    let stock = connect_as(Client::builder().name("stock"), &server).await;
+    let guard = hold(&stock).await;
+    server.reset_counters();
+    let error = within("the end", mutex(&client).acquire(TIME)).await.unwrap_err();
+    let holder = held_by(&error);
+    assert_eq!((holder.node(), holder.identity().name()), (&guard.node(), Some("stock")));
+    assert!(holder.age() >= TIME && !holder.is_mine(), "{holder}");
+    let text = error.to_string();
+    let who = holder.identity().to_string();
+    assert!(text.contains(&format!("was not free within 2s: held by {who}, queued ")), "{text}");
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.counters().requests_of(session(&client), Op::GetData), 1);
+    // A local hold is named by its line.
+    let error = mutex(&stock).acquire(TIME).await.unwrap_err();
+    let AcquireError::TimedOut { contention: Contention { holder: Some(_), .. }, .. } = &error else {
+        panic!("{error}")
+    };
+    let text = error.to_string();
+    assert!(text.contains("this process itself") && !text.contains("held by"), "{text}");
+    guard.release().await.unwrap();
+}
+
+/// However many wait in memory behind others, one of them asks, shortly before its deadline.
+// Shows: held-by
+#[tokio::test]
+async fn those_further_back_ask_once_together_who_holds_the_lock() {
+    let (server, [first, second, client]) = with_clients(start(), connect).await;
+    let guard = hold(&first).await;
+    let waiter = enqueue(&server, &second).await;
+    let lock = fair(&client);
+    let waiting: Vec<_> = (0..50).map(|_| pending(lock.acquire(TIME))).collect();
+    for waits in waiting {
+        let error = within("the end", waits).await.unwrap_err();
+        assert_eq!(held_by(&error).node(), &guard.node());
+    }
+    client.flush(SOON).await.unwrap();
+    // The first of them watches the other client's waiter.
+    let reads = logged(&server, session(&client), Op::GetData, LogKind::Applied);
+    assert_eq!(reads.iter().filter(|entry| entry.path == *guard.node()).count(), 1);
+    waiter.attempt.abort();
+}
+
+/// By the last list the first was another.
+// Shows: held-by
+#[tokio::test]
+async fn one_that_was_first_is_not_said_to_hold_the_lock() {
+    let (server, [first, second, client]) = with_clients(start(), connect).await;
+    let guard = hold(&first).await;
+    let waiter = enqueue(&server, &second).await;
+    let third = tokio::spawn(mutex(&client).acquire(TIME));
+    watches(&server, &client, &waiter.node).await;
+    guard.release().await.unwrap();
+    let guard = granted(waiter.attempt).await;
+    let error = within("the end", third).await.unwrap().unwrap_err();
+    assert_eq!(held_by(&error).node(), &guard.node());
+    // And where there is no answer in time, none is said to.
+    let late = calm(&server).await;
+    let gate = server.hold_request(Match::op(Op::GetData).session(session(&late)).always());
+    let error = within("the end", mutex(&late).acquire(TIME)).await.unwrap_err();
+    let AcquireError::TimedOut { contention: Contention { held_by: None, first: Some(_), .. }, .. } = error
+    else {
+        panic!("{error}")
+    };
+    gate.release();
+    guard.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    clean(&server, &[&late]).await;
+}
+
+// Shows: held-by
+#[tokio::test]
+async fn a_reader_behind_a_writer_that_waits_is_told_of_the_readers_inside() {
+    let (server, [one, two, three]) = with_clients(start(), connect).await;
+    let inside = read_write::read(&one).await;
+    let writer = tokio::spawn(read_write::lock(&two).write_lock().lock());
+    until(&server, "the writer", |view| view.children(DIRECTORY).len() == 2).await;
+    let late = read_write::lock(&three).read_lock();
+    let error = within("the end", late.acquire(TIME)).await.unwrap_err();
+    let AcquireError::TimedOut { contention: Contention { first: Some(first), .. }, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_ne!(first, &inside.node(), "what it waits for");
+    assert_eq!(held_by(&error).node(), &inside.node());
+    inside.release().await.unwrap();
+    within("the writer", writer).await.unwrap().unwrap().release().await.unwrap();
+}
