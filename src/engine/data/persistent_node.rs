@@ -381,11 +381,8 @@ impl Stay<'_> {
             .request(|handle| async move { session.create(&handle, path, &wanted.data, what).await })
             .await;
         match answer {
-            Ok(Ok((stat, _))) => {
+            Ok(Ok(_)) => {
                 self.failures = 0;
-                if !self.session.owns(&stat) {
-                    return Next::Look;
-                }
                 self.in_doubt = false;
                 self.own = Some(wanted.generation);
                 self.node.tell_written(wanted.generation);
