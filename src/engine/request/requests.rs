@@ -61,7 +61,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot, id: String) -> AcquireEvent {
     let data = &path_lock.node_data();
     let both = session.request(|handle| async move {
         let create = session.create(&handle, path, data, what);
-        queue.with(|queue| queue.create_sent(number, session.number()));
+        queue.with(|queue| queue.step_aside(number, session.number()));
         let list = list_too.then(|| list(path_lock, session, &handle));
         let create = async move {
             let answer = create.await;
