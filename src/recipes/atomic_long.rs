@@ -8,10 +8,10 @@ use tokio::sync::Semaphore;
 
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
-use crate::engine::data::counter::{Changed, Counter};
+use crate::engine::data::counter::Counter;
 use crate::engine::lock::lock_options::check_acl;
 use crate::error::{AtomicLongError, BuildError};
-use crate::protocol::counter::Change;
+use crate::protocol::counter::{Change, Changed};
 use crate::values::path::LockPath;
 use crate::values::shown::Quoted;
 
