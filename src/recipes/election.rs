@@ -543,7 +543,8 @@ macro_rules! election_methods {
             /// Returns a watch of who leads the election, without taking part in it and without any I/O.
             ///
             /// # Errors
-            /// [`BuildError::InvalidPath`](crate::BuildError::InvalidPath), as from [`build`](Self::build).
+            /// [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) and
+            /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption), as from [`build`](Self::build).
             pub fn watch_leader(self) -> Result<crate::LeaderWatch, crate::BuildError> {
                 let path_lock = self.unshared_path_lock($kind)?;
                 Ok(crate::LeaderWatch { path_lock, returned: None })
