@@ -330,7 +330,7 @@ pub(crate) fn forever(kind: Kind) -> Ask {
 /// Returns the request of a call that does not wait for other contenders, only for the servers.
 #[track_caller]
 pub(crate) fn at_once(client: &Core, kind: Kind) -> Ask {
-    Ask::new(kind, Budget::Try { timeout: client.connect_timeout() }, Location::caller())
+    Ask::new(kind, Budget::Try { timeout: client.connect_timeout }, Location::caller())
 }
 
 /// Returns the request of a call with a timeout.

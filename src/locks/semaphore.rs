@@ -854,7 +854,7 @@ impl SemaphorePermit {
     /// ```
     pub fn merge(&mut self, other: Self) -> Result<(), Self> {
         match (self.shares().0.first(), other.shares().0.first()) {
-            (Some(ours), Some(theirs)) if Arc::ptr_eq(ours.path_lock(), theirs.path_lock()) => {}
+            (Some(ours), Some(theirs)) if Arc::ptr_eq(&ours.path_lock, &theirs.path_lock) => {}
             _ => return Err(other),
         }
         let mut holds = std::mem::replace(&mut self.set, GuardSet::of(Vec::new())).into_vec();

@@ -480,9 +480,9 @@ impl DistributedAtomicLong {
 impl sealed::Buildable for DistributedAtomicLong {
     fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
         let client = Arc::clone(&builder.client.core);
-        let path = LockPath::parse(client.namespace(), &builder.path)?;
-        let acl = builder.asked.acl.unwrap_or_else(|| Arc::clone(client.acl()));
-        check_acl(&acl, client.has_credentials()).map_err(|reason| BuildError::InvalidOption {
+        let path = LockPath::parse(&client.namespace, &builder.path)?;
+        let acl = builder.asked.acl.unwrap_or_else(|| Arc::clone(&client.acl));
+        check_acl(&acl, client.has_credentials).map_err(|reason| BuildError::InvalidOption {
             path: builder.path,
             option: "acl",
             reason,

@@ -191,8 +191,8 @@ pub(crate) struct TermWork<'a>(&'a Term);
 impl Term {
     fn new(hold: &Hold) -> Arc<Self> {
         Arc::new(Self {
-            held: Arc::clone(hold.held()),
-            path_lock: Arc::downgrade(hold.path_lock()),
+            held: Arc::clone(&hold.held),
+            path_lock: Arc::downgrade(&hold.path_lock),
             token: hold.token(),
             working: watch::Sender::new(0),
         })
@@ -433,7 +433,7 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
         hold.is_had();
         let term = Term::new(&hold);
         // Dropped before the hold, however this ends.
-        let given_up = GivesUp(Arc::clone(hold.held()));
+        let given_up = GivesUp(Arc::clone(&hold.held));
         reports.set(Status::Leads(Arc::clone(&term)));
         let is_lost = tokio::select! {
             biased;

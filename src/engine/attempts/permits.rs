@@ -309,7 +309,7 @@ impl<'a> InSession<'a> {
             // Its session has to know it: it beats while it has nodes.
             session.nodes.adopt(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
-            let held = Held::new(session, path_lock.client().cleanup(), leases.clone(), number, state);
+            let held = Held::new(session, &path_lock.client().cleanup, leases.clone(), number, state);
             let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
             Hold::new(path_lock, session, held, (head.czxid, 0), ask.location).by(how)
         };

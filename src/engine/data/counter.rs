@@ -154,7 +154,7 @@ impl Work {
         let started = Instant::now();
         let counter = Arc::clone(&self.counter);
         let (mut changing, mut step) = Changing::new(change);
-        let mut repetition = Repetition::new(*counter.client.retry());
+        let mut repetition = Repetition::new(counter.client.retry);
         let outcome = loop {
             let request = match step {
                 CounterStep::Do(request) => request,
@@ -169,7 +169,7 @@ impl Work {
             };
             if !matches!(event, CounterEvent::Lost | CounterEvent::NotDone) {
                 // Only failures in a row count.
-                repetition = Repetition::new(*counter.client.retry());
+                repetition = Repetition::new(counter.client.retry);
             }
             step = changing.on(event);
             self.in_doubt.store(changing.is_in_doubt(), Ordering::Release);

@@ -88,7 +88,7 @@ pub(crate) struct Held {
     /// The other holds of the same value.
     bound: Bound,
     /// Reports of the hold, once a caller has it.
-    life: GrantLife,
+    pub(crate) life: GrantLife,
 }
 
 impl Held {
@@ -160,11 +160,6 @@ impl Held {
         if let Some(reason) = self.state.borrow().lost() {
             self.life.over(CallEnd::Lost(reason));
         }
-    }
-
-    /// Returns the reports of this hold.
-    pub(crate) fn life(&self) -> &GrantLife {
-        &self.life
     }
 
     /// Returns its session, unless that is dropped.

@@ -394,11 +394,11 @@ pub(crate) fn delete_late_creates(
     for late in session.unknown_creates.take_late(directory, children) {
         let path = directory.user();
         log::debug!(path, node = late, "a create came through after it was given up");
-        path_lock.client().cleanup().submit(Item {
+        path_lock.client().cleanup.submit(Item {
             session: Arc::clone(session),
             directory: directory.clone(),
             orphan: Orphan::Node(late.to_owned()),
-            number: path_lock.client().cleanup().number(),
+            number: path_lock.client().cleanup.number(),
             until_gone: None,
             done: None,
         });
