@@ -78,8 +78,8 @@ impl fmt::Debug for Client {
         if let Some(session) = self.session_id() {
             write!(f, ", session {session:#x}")?;
         }
-        if !self.core.namespace().is_empty() {
-            write!(f, ", namespace {}", Quoted(self.core.namespace()))?;
+        if !self.core.namespace.is_empty() {
+            write!(f, ", namespace {}", Quoted(&self.core.namespace))?;
         }
         f.write_str(")")
     }

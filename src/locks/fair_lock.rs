@@ -380,7 +380,7 @@ mod tests {
         let _held = InterProcessFairLock::new(&other, "/lock").unwrap().lock().await.unwrap();
         let lock = InterProcessFairLock::new(&client, "/lock").unwrap();
         let mut place = lock.enqueue().await.unwrap();
-        let runtime = lock.path_lock.client().runtime();
+        let runtime = lock.path_lock.client().runtime.clone();
         let tasks = || runtime.metrics().num_alive_tasks();
         let before = tasks();
         for _ in 0..1_000 {

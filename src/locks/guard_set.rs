@@ -62,7 +62,7 @@ impl<'a> Shares<'a> {
         let losses = self.0.iter().map(|hold| {
             let (lost, path) = (hold.when_lost(), hold.directory().user().into());
             // Not kept: it keeps the cleanup.
-            let held = Arc::downgrade(hold.held());
+            let held = Arc::downgrade(&hold.held);
             Box::pin(async move {
                 let reason = lost.await;
                 Lost { path: held.upgrade().map_or(path, |held| held.lost_path()), reason }
@@ -109,9 +109,9 @@ impl<'a> Shares<'a> {
     /// Waits until revocation of one is requested. Borrows nothing.
     pub(crate) fn revoked(self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let requests = self.0.iter().map(|hold| {
-            let (session, held) = (Arc::downgrade(hold.session()), Arc::clone(hold.held()));
+            let (session, held) = (Arc::downgrade(hold.session()), Arc::clone(&hold.held));
             let directory = hold.directory().clone();
-            let runtime = hold.path_lock().client().runtime();
+            let runtime = hold.path_lock.client().runtime.clone();
             Box::pin(async move {
                 // Where the session runs: this future may be polled without any runtime.
                 let mut watch =
@@ -129,7 +129,7 @@ impl<'a> Shares<'a> {
 }
 
 fn as_lost(hold: &Hold, reason: LostReason) -> Lost {
-    Lost { path: hold.held().lost_path(), reason }
+    Lost { path: hold.held.lost_path(), reason }
 }
 
 /// Releases all, the last first, and waits for the outcome of each. Returns the first error. The requests are
@@ -191,7 +191,7 @@ impl GuardSet {
 
     /// Makes these holds one.
     pub(crate) fn of(holds: Vec<Arc<Hold>>) -> Self {
-        Held::bind(&holds.iter().map(|hold| hold.held()).collect::<Vec<_>>());
+        Held::bind(&holds.iter().map(|hold| &hold.held).collect::<Vec<_>>());
         Self { holds }
     }
 

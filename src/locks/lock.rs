@@ -124,7 +124,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// the background.
     async fn acquire(&self, timeout: Duration) -> Result<AnyGuard, AcquireError> {
         let lock = self.member(Inside(()));
-        lock.acquire(within(lock.path_lock.client(), timeout), None, Location::caller()).await
+        lock.acquire(within(lock.path_lock.client(), lock.kind, timeout)).await
     }
 
     /// Acquires the lock, waiting at most until `deadline`.
@@ -136,7 +136,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// See [`acquire`](Self::acquire).
     async fn acquire_until(&self, deadline: Instant) -> Result<AnyGuard, AcquireError> {
         let lock = self.member(Inside(()));
-        lock.acquire(until(lock.path_lock.client(), deadline), None, Location::caller()).await
+        lock.acquire(until(lock.path_lock.client(), lock.kind, deadline)).await
     }
 
     /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
@@ -152,7 +152,8 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// See [`acquire`](Self::acquire).
     async fn acquire_with_lease(&self, wait: Duration, lease: Duration) -> Result<AnyGuard, AcquireError> {
         let lock = self.member(Inside(()));
-        lock.acquire(within(lock.path_lock.client(), wait), Some(lease), Location::caller()).await
+        let ask = within(lock.path_lock.client(), lock.kind, wait);
+        lock.acquire(Ask { lease: Some(lease), ..ask }).await
     }
 
     /// Acquires the lock, waiting for as long as other contenders are in the way.
@@ -163,7 +164,8 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
     async fn lock(&self) -> Result<AnyGuard, AcquireError> {
-        self.member(Inside(())).acquire(Budget::Forever, None, Location::caller()).await
+        let lock = self.member(Inside(()));
+        lock.acquire(forever(lock.kind)).await
     }
 
     /// Acquires the lock if it is free.
@@ -176,7 +178,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// See [`acquire`](Self::acquire).
     async fn try_lock(&self) -> Result<AnyGuard, TryLockError> {
         let lock = self.member(Inside(()));
-        let ask = Ask::new(lock.kind, at_once(lock.path_lock.client()), Location::caller());
+        let ask = at_once(lock.path_lock.client(), lock.kind);
         try_lock(Arc::clone(lock.path_lock), ask).await.map(AnyGuard::of)
     }
 
@@ -314,34 +316,42 @@ pub(crate) mod sealed {
 }
 
 impl sealed::OneLock<'_> {
-    async fn acquire(
-        self,
-        budget: Budget,
-        lease: Option<Duration>,
-        location: &'static Location<'static>,
-    ) -> Result<AnyGuard, AcquireError> {
-        let ask = Ask { lease, ..Ask::new(self.kind, budget, location) };
+    async fn acquire(self, ask: Ask) -> Result<AnyGuard, AcquireError> {
         acquire(Arc::clone(self.path_lock), ask).await.map(AnyGuard::of)
     }
 }
 
-/// Returns the budget of a call that does not wait for other contenders, only for the servers.
-pub(crate) fn at_once(client: &Core) -> Budget {
-    Budget::Try { timeout: client.connect_timeout() }
+/// Returns the request of a call that waits for as long as other contenders are in the way.
+#[track_caller]
+pub(crate) fn forever(kind: Kind) -> Ask {
+    Ask::new(kind, Budget::Forever, Location::caller())
 }
 
-/// Returns the budget of a call with a timeout.
-pub(crate) fn within(client: &Core, timeout: Duration) -> Budget {
+/// Returns the request of a call that does not wait for other contenders, only for the servers.
+#[track_caller]
+pub(crate) fn at_once(client: &Core, kind: Kind) -> Ask {
+    Ask::new(kind, Budget::Try { timeout: client.connect_timeout }, Location::caller())
+}
+
+/// Returns the request of a call with a timeout.
+#[track_caller]
+pub(crate) fn within(client: &Core, kind: Kind, timeout: Duration) -> Ask {
     if timeout.is_zero() {
-        return at_once(client);
+        return at_once(client, kind);
     }
-    after(timeout).map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked: timeout })
+    let budget =
+        after(timeout).map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked: timeout });
+    Ask::new(kind, budget, Location::caller())
 }
 
-/// Returns the budget of a call with a deadline.
-pub(crate) fn until(client: &Core, deadline: Instant) -> Budget {
+/// Returns the request of a call with a deadline.
+#[track_caller]
+pub(crate) fn until(client: &Core, kind: Kind, deadline: Instant) -> Ask {
     let asked = deadline.saturating_duration_since(Instant::now());
-    if asked.is_zero() { at_once(client) } else { Budget::Until { deadline, asked } }
+    if asked.is_zero() {
+        return at_once(client, kind);
+    }
+    Ask::new(kind, Budget::Until { deadline, asked }, Location::caller())
 }
 
 /// The most times in a row that a call asks again because its lease ended on the way to the caller.
@@ -514,10 +524,7 @@ macro_rules! acquire_methods {
                 &self,
                 timeout: std::time::Duration,
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
-                let budget = $crate::locks::lock::within(self.client(), timeout);
-                let ask =
-                    $crate::engine::lock::path_lock::Ask::new($kind, budget, std::panic::Location::caller());
-                self.clone().granted(ask)
+                self.clone().granted($crate::locks::lock::within(self.client(), $kind, timeout))
             }
 
             #[doc = concat!("Acquires ", $what, ", waiting at most for `wait`, runs `work` and releases.")]
@@ -600,10 +607,7 @@ macro_rules! acquire_methods {
                 &self,
                 deadline: std::time::Instant,
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
-                let budget = $crate::locks::lock::until(self.client(), deadline);
-                let ask =
-                    $crate::engine::lock::path_lock::Ask::new($kind, budget, std::panic::Location::caller());
-                self.clone().granted(ask)
+                self.clone().granted($crate::locks::lock::until(self.client(), $kind, deadline))
             }
 
             #[doc = concat!("Acquires ", $what, " for no longer than `lease`, waiting at most for `wait`.")]
@@ -661,9 +665,7 @@ macro_rules! acquire_methods {
                 wait: std::time::Duration,
                 lease: std::time::Duration,
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
-                let budget = $crate::locks::lock::within(self.client(), wait);
-                let ask =
-                    $crate::engine::lock::path_lock::Ask::new($kind, budget, std::panic::Location::caller());
+                let ask = $crate::locks::lock::within(self.client(), $kind, wait);
                 self.clone().granted($crate::engine::lock::path_lock::Ask { lease: Some(lease), ..ask })
             }
 
@@ -757,10 +759,7 @@ macro_rules! acquire_and_try_methods {
             pub fn lock(
                 &self,
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
-                let budget = $crate::engine::lock::path_lock::Budget::Forever;
-                let ask =
-                    $crate::engine::lock::path_lock::Ask::new($kind, budget, std::panic::Location::caller());
-                self.clone().granted(ask)
+                self.clone().granted($crate::locks::lock::forever($kind))
             }
 
             #[doc = concat!("Acquires ", $what, " without waiting for other contenders.")]
@@ -808,10 +807,7 @@ macro_rules! acquire_and_try_methods {
             pub fn try_lock(
                 &self,
             ) -> impl Future<Output = Result<$guard, crate::TryLockError>> + Send + 'static + use<> {
-                let budget = $crate::locks::lock::at_once(self.client());
-                let ask =
-                    $crate::engine::lock::path_lock::Ask::new($kind, budget, std::panic::Location::caller());
-                self.clone().granted_at_once(ask)
+                self.clone().granted_at_once($crate::locks::lock::at_once(self.client(), $kind))
             }
 
             /// Acquires like [`lock`](Self::lock), and blocks the thread meanwhile.

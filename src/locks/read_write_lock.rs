@@ -466,7 +466,7 @@ where
         Some(Ok(hold)) => Ok(LockGuard::new(hold)),
         Some(Err(error)) => Err(error.map(LockGuard::new)),
         None => {
-            without_release.held().client_ended();
+            without_release.held.client_ended();
             let reason = without_release.lost().unwrap_or(LostReason::Closed);
             let source = Lost { path: path.into(), reason };
             Err(ConversionError::Lost { guard: LockGuard::new(without_release), source })

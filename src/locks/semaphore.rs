@@ -1,7 +1,6 @@
 //! The semaphore.
 
 use std::fmt::{self, Display};
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -240,7 +239,7 @@ impl InterProcessSemaphore {
         n: u32,
         timeout: Duration,
     ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
-        let ask = Ask::new(Kind::Exclusive, within(self.client(), timeout), Location::caller());
+        let ask = within(self.client(), Kind::Exclusive, timeout);
         self.clone().granted_many(n, ask)
     }
 
@@ -257,7 +256,7 @@ impl InterProcessSemaphore {
         n: u32,
         deadline: Instant,
     ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
-        let ask = Ask::new(Kind::Exclusive, until(self.client(), deadline), Location::caller());
+        let ask = until(self.client(), Kind::Exclusive, deadline);
         self.clone().granted_many(n, ask)
     }
 
@@ -321,7 +320,7 @@ impl InterProcessSemaphore {
         wait: Duration,
         lease: Duration,
     ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
-        let ask = Ask::new(Kind::Exclusive, within(self.client(), wait), Location::caller());
+        let ask = within(self.client(), Kind::Exclusive, wait);
         self.clone().granted_many(n, Ask { lease: Some(lease), ..ask })
     }
 
@@ -396,7 +395,7 @@ impl InterProcessSemaphore {
         &self,
         n: u32,
     ) -> impl Future<Output = Result<SemaphorePermit, TryLockError>> + Send + 'static + use<> {
-        let ask = Ask::new(Kind::Exclusive, at_once(self.client()), Location::caller());
+        let ask = at_once(self.client(), Kind::Exclusive);
         self.clone().granted_at_once(n, ask)
     }
 
@@ -855,7 +854,7 @@ impl SemaphorePermit {
     /// ```
     pub fn merge(&mut self, other: Self) -> Result<(), Self> {
         match (self.shares().0.first(), other.shares().0.first()) {
-            (Some(ours), Some(theirs)) if Arc::ptr_eq(ours.path_lock(), theirs.path_lock()) => {}
+            (Some(ours), Some(theirs)) if Arc::ptr_eq(&ours.path_lock, &theirs.path_lock) => {}
             _ => return Err(other),
         }
         let mut holds = std::mem::replace(&mut self.set, GuardSet::of(Vec::new())).into_vec();

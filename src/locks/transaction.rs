@@ -209,7 +209,7 @@ impl<'a> Transaction<'a> {
     }
 
     fn with(mut self, path: &str, operation: impl FnOnce(LockPath) -> Operation) -> Self {
-        let namespace = self.holds.first().map_or("", |hold| hold.path_lock().client().namespace());
+        let namespace = self.holds.first().map_or("", |hold| &hold.path_lock.client().namespace);
         match LockPath::parse(namespace, path) {
             Ok(path) => self.operations.push(operation(path)),
             Err(error) => self.refused = self.refused.or(Some(error.into())),
@@ -260,7 +260,7 @@ impl<'a> Transaction<'a> {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
-        let acl = self.holds.iter().take(1).flat_map(|hold| hold.path_lock().options().acl.iter());
+        let acl = self.holds.iter().take(1).flat_map(|hold| hold.path_lock.options().acl.iter());
         let acl = acl.map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
         let checks: usize = self.holds.iter().map(transact::check_bytes).sum();
         let bytes: usize =
@@ -282,7 +282,7 @@ pub(crate) type DataRead = Result<Option<(Vec<u8>, i32)>, TransactionError>;
 
 /// Reads a node under these holds of one client.
 pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> DataRead {
-    let namespace = holds.first().map_or("", |hold| hold.path_lock().client().namespace());
+    let namespace = holds.first().map_or("", |hold| &hold.path_lock.client().namespace);
     let stored: Result<_, TransactionError> = read::get_data(holds, LockPath::parse(namespace, path)?).await;
     Ok(stored?.map(|read| (read.data, read.version)))
 }

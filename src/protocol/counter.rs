@@ -127,17 +127,22 @@ pub(crate) enum CounterEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterStep {
     Do(CounterRequest),
-    Finish(CounterOutcome),
+    Finish(Result<Changed, Unchanged>),
 }
 
-/// How a change ended.
+/// The answer to a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CounterOutcome {
+pub(crate) enum Changed {
     /// Added; this is the new value.
-    Value(i64),
+    To(i64),
     /// Set, compared and set, or initialized. `false` if it was not, because of the value or the node that
     /// was found.
-    Done(bool),
+    Set(bool),
+}
+
+/// Why there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unchanged {
     /// Nothing was written.
     Overflow { value: i64 },
     /// Nothing was written.
@@ -212,13 +217,13 @@ impl Changing {
                     self.lost();
                 }
                 let unknown = self.is_in_doubt();
-                finish(if unknown { CounterOutcome::Unknown } else { CounterOutcome::Failed })
+                not_done(if unknown { Unchanged::Unknown } else { Unchanged::Failed })
             }
             CounterEvent::Paused => self.ask(CounterRequest::Read { sync: false }),
             CounterEvent::Read(seen) if self.in_doubt => self.judge(seen),
-            CounterEvent::Unusable(_) if self.in_doubt => finish(CounterOutcome::Unknown),
+            CounterEvent::Unusable(_) if self.in_doubt => not_done(Unchanged::Unknown),
             CounterEvent::Read(seen) => self.decide(seen),
-            CounterEvent::Unusable(unusable) => finish(CounterOutcome::Unusable(unusable)),
+            CounterEvent::Unusable(unusable) => not_done(Unchanged::Unusable(unusable)),
             CounterEvent::NoParent => self.try_again(|_| CounterRequest::MakeParents),
             CounterEvent::ParentsMade => self.create(),
             CounterEvent::Created { czxid } => self.created(czxid),
@@ -261,7 +266,7 @@ impl Changing {
     fn created(&mut self, czxid: Option<i64>) -> CounterStep {
         match (self.change, czxid) {
             // If an earlier create had come through, this one would have found its node.
-            (Change::Initialize(_), _) => finish(CounterOutcome::Done(true)),
+            (Change::Initialize(_), _) => done(true),
             (_, Some(czxid)) => self.decide(Some(SeenCounter { value: 0, version: 0, czxid })),
             (_, None) => self.ask(CounterRequest::Read { sync: false }),
         }
@@ -270,7 +275,7 @@ impl Changing {
     fn exists(&mut self) -> CounterStep {
         match self.change {
             Change::Initialize(_) if self.in_doubt => self.ask(CounterRequest::Read { sync: true }),
-            Change::Initialize(_) => finish(CounterOutcome::Done(false)),
+            Change::Initialize(_) => done(false),
             _ => self.next_try(),
         }
     }
@@ -286,12 +291,12 @@ impl Changing {
             Change::CompareAndSet { .. } if !matches!(self.request, CounterRequest::Read { sync: true }) => {
                 return self.ask(CounterRequest::Read { sync: true });
             }
-            Change::CompareAndSet { .. } => return finish(CounterOutcome::Done(false)),
+            Change::CompareAndSet { .. } => return done(false),
         };
-        let Ok(new) = new else { return finish(CounterOutcome::Overflow { value }) };
+        let Ok(new) = new else { return not_done(Unchanged::Overflow { value }) };
         match seen {
             None => self.create(),
-            Some(SeenCounter { version: -1, .. }) => finish(CounterOutcome::VersionsUsedUp),
+            Some(SeenCounter { version: -1, .. }) => not_done(Unchanged::VersionsUsedUp),
             Some(SeenCounter { version, czxid, .. }) => {
                 self.write = Some(SentWrite { value: new, version, czxid });
                 self.ask(CounterRequest::Write { value: new, version })
@@ -310,10 +315,10 @@ impl Changing {
     }
 
     fn finished(&self, value: i64) -> CounterStep {
-        finish(match self.change {
-            Change::Add(_) | Change::Reserve(_) => CounterOutcome::Value(value),
-            _ => CounterOutcome::Done(true),
-        })
+        CounterStep::Finish(Ok(match self.change {
+            Change::Add(_) | Change::Reserve(_) => Changed::To(value),
+            _ => Changed::Set(true),
+        }))
     }
 
     /// The write was refused: the node has another version, or there is none. From here on it cannot be
@@ -325,7 +330,7 @@ impl Changing {
             Change::Reserve(_) => self.next_try(),
             // This needs the current value: an earlier value of the counter is no answer.
             _ if exists => self.ask(CounterRequest::Read { sync: true }),
-            _ => finish(CounterOutcome::Unknown),
+            _ => not_done(Unchanged::Unknown),
         }
     }
 
@@ -335,7 +340,7 @@ impl Changing {
         if let Change::Initialize(value) = self.change {
             // The value with which it was created is not ours.
             let others = seen.is_some_and(|seen| seen.version == 0 && seen.value != value);
-            return finish(if others { CounterOutcome::Done(false) } else { CounterOutcome::Unknown });
+            return if others { done(false) } else { not_done(Unchanged::Unknown) };
         }
         let (Some(seen), Some(write)) = (seen, self.write) else { return self.unclear() };
         // A single write has made this version from that one: its value shows whether it can have been ours.
@@ -354,7 +359,7 @@ impl Changing {
     fn unclear(&mut self) -> CounterStep {
         match self.change {
             Change::Reserve(_) => self.next_try(),
-            _ => finish(CounterOutcome::Unknown),
+            _ => not_done(Unchanged::Unknown),
         }
     }
 
@@ -371,12 +376,16 @@ impl Changing {
         if self.tries < MOST_TRIES {
             return self.ask(request(self.tries));
         }
-        finish(if self.is_in_doubt() { CounterOutcome::Unknown } else { CounterOutcome::Contended })
+        not_done(if self.is_in_doubt() { Unchanged::Unknown } else { Unchanged::Contended })
     }
 }
 
-fn finish(outcome: CounterOutcome) -> CounterStep {
-    CounterStep::Finish(outcome)
+fn done(is_set: bool) -> CounterStep {
+    CounterStep::Finish(Ok(Changed::Set(is_set)))
+}
+
+fn not_done(why: Unchanged) -> CounterStep {
+    CounterStep::Finish(Err(why))
 }
 
 #[cfg(test)]
@@ -413,7 +422,7 @@ mod tests {
     fn a_free_change_is_a_read_and_a_write() {
         assert_eq!(
             after(Change::Add(5), &[(READ, seen(10, 3)), (write(15, 3), WRITTEN)]),
-            finish(CounterOutcome::Value(15))
+            CounterStep::Finish(Ok(Changed::To(15)))
         );
     }
 
@@ -434,7 +443,7 @@ mod tests {
                     (write(3, 0), WRITTEN),
                 ]
             ),
-            finish(CounterOutcome::Value(3))
+            CounterStep::Finish(Ok(Changed::To(3)))
         );
     }
 
@@ -446,7 +455,7 @@ mod tests {
                 Change::Add(1),
                 &[(READ, seen(10, 3)), (write(11, 3), CounterEvent::Lost), (write(11, 3), WRITTEN)]
             ),
-            finish(CounterOutcome::Value(11))
+            CounterStep::Finish(Ok(Changed::To(11)))
         );
     }
 
@@ -459,13 +468,13 @@ mod tests {
             (write(11, 3), CounterEvent::BadVersion),
         ];
         let judged = |change, event| after(change, &[&lost[..], &[(SYNC, event)]].concat());
-        assert_eq!(judged(Change::Add(1), seen(11, 4)), finish(CounterOutcome::Unknown));
+        assert_eq!(judged(Change::Add(1), seen(11, 4)), not_done(Unchanged::Unknown));
         // Another has made version 4 of version 3, so this one has not and never will.
         assert_eq!(judged(Change::Add(1), seen(12, 4)), CounterStep::Do(PAUSE));
-        assert_eq!(judged(Change::Add(1), seen(12, 5)), finish(CounterOutcome::Unknown));
+        assert_eq!(judged(Change::Add(1), seen(12, 5)), not_done(Unchanged::Unknown));
         let set = |event| judged(Change::Set(11), event);
-        assert_eq!(set(seen(11, 4)), finish(CounterOutcome::Done(true)), "this write or another one");
-        assert_eq!(set(seen(12, 5)), finish(CounterOutcome::Unknown));
+        assert_eq!(set(seen(11, 4)), done(true), "this write or another one");
+        assert_eq!(set(seen(12, 5)), not_done(Unchanged::Unknown));
     }
 
     #[test]
@@ -474,11 +483,11 @@ mod tests {
         let node_is_gone = (write(11, 3), CounterEvent::NoNode);
         assert_eq!(
             after(Change::Add(1), &[&lost[..], &[node_is_gone]].concat()),
-            finish(CounterOutcome::Unknown)
+            not_done(Unchanged::Unknown)
         );
         let data = CounterEvent::Unusable(NoCounter::Data { bytes: 3 });
         let refused = [(write(11, 3), CounterEvent::BadVersion), (SYNC, data)];
-        assert_eq!(after(Change::Add(1), &[&lost[..], &refused].concat()), finish(CounterOutcome::Unknown));
+        assert_eq!(after(Change::Add(1), &[&lost[..], &refused].concat()), not_done(Unchanged::Unknown));
     }
 
     #[test]
@@ -512,7 +521,7 @@ mod tests {
                     (write(12, 4), WRITTEN),
                 ]
             ),
-            finish(CounterOutcome::Value(12))
+            CounterStep::Finish(Ok(Changed::To(12)))
         );
     }
 
@@ -520,12 +529,12 @@ mod tests {
     #[test]
     fn a_write_that_may_have_come_through_is_unknown_when_there_will_be_no_answer() {
         let lost = [(READ, seen(10, 3)), (write(11, 3), CounterEvent::Failed { lost: true })];
-        assert_eq!(after(Change::Add(1), &lost), finish(CounterOutcome::Unknown));
-        assert_eq!(after(Change::Reserve(1), &lost), finish(CounterOutcome::Failed));
+        assert_eq!(after(Change::Add(1), &lost), not_done(Unchanged::Unknown));
+        assert_eq!(after(Change::Reserve(1), &lost), not_done(Unchanged::Failed));
         let refused = [(READ, seen(10, 3)), (write(11, 3), CounterEvent::Failed { lost: false })];
-        assert_eq!(after(Change::Add(1), &refused), finish(CounterOutcome::Failed));
+        assert_eq!(after(Change::Add(1), &refused), not_done(Unchanged::Failed));
         let read = [(READ, CounterEvent::Failed { lost: true })];
-        assert_eq!(after(Change::Add(1), &read), finish(CounterOutcome::Failed));
+        assert_eq!(after(Change::Add(1), &read), not_done(Unchanged::Failed));
     }
 
     // Shows: counter-deleted
@@ -534,7 +543,7 @@ mod tests {
         let other = CounterEvent::Written { czxid: 9 };
         assert_eq!(
             after(Change::Add(1), &[(READ, seen(10, 3)), (write(11, 3), other)]),
-            finish(CounterOutcome::Unknown)
+            not_done(Unchanged::Unknown)
         );
         assert_eq!(
             after(Change::Reserve(1), &[(READ, seen(10, 3)), (write(11, 3), other)]),
@@ -569,7 +578,7 @@ mod tests {
         assert_eq!(after(Change::Add(1), &lost(1..MOST_TRIES)), CounterStep::Do(READ));
         let mut all = lost(1..MOST_TRIES + 1);
         all.pop();
-        assert_eq!(after(Change::Add(1), &all), finish(CounterOutcome::Contended));
+        assert_eq!(after(Change::Add(1), &all), not_done(Unchanged::Contended));
     }
 
     // Shows: counter-deleted
@@ -582,7 +591,7 @@ mod tests {
             (Change::Reserve(u32::MAX), i64::MAX - 7),
             (Change::Add(-i128::from(i64::MIN)), 0),
         ] {
-            assert_eq!(overflow(change, value), finish(CounterOutcome::Overflow { value }));
+            assert_eq!(overflow(change, value), not_done(Unchanged::Overflow { value }));
         }
         assert_eq!(
             overflow(Change::Add(-i128::from(i64::MIN)), -1),
@@ -592,11 +601,11 @@ mod tests {
         let data = NoCounter::Data { bytes: 3 };
         assert_eq!(
             after(Change::Add(1), &[(READ, CounterEvent::Unusable(data))]),
-            finish(CounterOutcome::Unusable(data))
+            not_done(Unchanged::Unusable(data))
         );
         // In a request it would mean any version.
         assert_eq!(overflow(Change::Add(1), 5), CounterStep::Do(write(6, 3)));
-        assert_eq!(after(Change::Add(1), &[(READ, seen(5, -1))]), finish(CounterOutcome::VersionsUsedUp));
+        assert_eq!(after(Change::Add(1), &[(READ, seen(5, -1))]), not_done(Unchanged::VersionsUsedUp));
         assert_eq!(after(Change::Add(1), &[(READ, seen(5, -2))]), CounterStep::Do(write(6, -2)));
     }
 
@@ -604,10 +613,7 @@ mod tests {
     #[test]
     fn a_value_that_differs_is_read_again_behind_a_sync() {
         let compare = Change::CompareAndSet { expected: 4, new: 9 };
-        assert_eq!(
-            after(compare, &[(READ, seen(3, 3)), (SYNC, seen(3, 3))]),
-            finish(CounterOutcome::Done(false))
-        );
+        assert_eq!(after(compare, &[(READ, seen(3, 3)), (SYNC, seen(3, 3))]), done(false));
         assert_eq!(after(compare, &[(READ, seen(3, 3)), (SYNC, seen(4, 4))]), CounterStep::Do(write(9, 4)));
     }
 
@@ -616,13 +622,13 @@ mod tests {
     fn a_lost_creation_is_told_by_the_value_with_which_it_was_created() {
         let create = CounterRequest::Create { value: 5 };
         let change = Change::Initialize(5);
-        assert_eq!(after(change, &[(create, CounterEvent::Exists)]), finish(CounterOutcome::Done(false)));
+        assert_eq!(after(change, &[(create, CounterEvent::Exists)]), done(false));
         let judged = |event| {
             after(change, &[(create, CounterEvent::Lost), (create, CounterEvent::Exists), (SYNC, event)])
         };
-        assert_eq!(judged(seen(6, 0)), finish(CounterOutcome::Done(false)));
-        assert_eq!(judged(seen(5, 0)), finish(CounterOutcome::Unknown));
-        assert_eq!(judged(seen(6, 1)), finish(CounterOutcome::Unknown));
+        assert_eq!(judged(seen(6, 0)), done(false));
+        assert_eq!(judged(seen(5, 0)), not_done(Unchanged::Unknown));
+        assert_eq!(judged(seen(6, 1)), not_done(Unchanged::Unknown));
     }
 
     #[test]
@@ -632,7 +638,7 @@ mod tests {
             (CounterRequest::MakeParents, CounterEvent::ParentsMade),
         ];
         let all = [&[(READ, CounterEvent::Read(None))], &again.repeat(29)[..], &again[..1]].concat();
-        assert_eq!(after(Change::Add(1), &all), finish(CounterOutcome::Contended));
+        assert_eq!(after(Change::Add(1), &all), not_done(Unchanged::Contended));
     }
 
     // Shows: counter-layout

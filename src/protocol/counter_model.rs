@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use crate::protocol::counter::{
-    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, SeenCounter,
+    Change, Changed, Changing, CounterEvent, CounterRequest, CounterStep, SeenCounter, Unchanged,
 };
 
 /// A stream of choices that proptest can shrink.
@@ -73,7 +73,7 @@ struct Call {
     /// The node from whose value the last write was computed.
     base: Option<i64>,
     /// `None` if the caller left.
-    outcome: Option<(CounterOutcome, usize)>,
+    outcome: Option<(Result<Changed, Unchanged>, usize)>,
 }
 
 /// A process with one change under way.
@@ -325,7 +325,7 @@ impl<'a> World<'a> {
                 self.applied.iter().filter(|applied| applied.call == number).copied().collect();
             let Some((outcome, ended)) = call.outcome else { continue };
             self.check_outcome(call, outcome, &made, &self.history[call.began..=ended]);
-            if let (Change::Reserve(count), CounterOutcome::Value(last)) = (call.change, outcome) {
+            if let (Change::Reserve(count), Ok(Changed::To(last))) = (call.change, outcome) {
                 for number in last - i64::from(count) + 1..=last {
                     let fresh = numbers.insert(number);
                     assert!(!self.rules.rises || self.rules.deleted || fresh, "{number} twice");
@@ -337,7 +337,7 @@ impl<'a> World<'a> {
     fn check_outcome(
         &self,
         call: &Call,
-        outcome: CounterOutcome,
+        outcome: Result<Changed, Unchanged>,
         made: &[Applied],
         during: &[Option<SeenCounter>],
     ) {
@@ -346,7 +346,7 @@ impl<'a> World<'a> {
         let written: Vec<&Applied> = match (call.change, outcome) {
             // Numbers that were given up were written too, perhaps. A value that occurs again, because the
             // counter was set back or deleted, counts once.
-            (Change::Reserve(_), CounterOutcome::Value(last)) => {
+            (Change::Reserve(_), Ok(Changed::To(last))) => {
                 let it = |applied: &&Applied| applied.to == last && Some(applied.czxid) == call.base;
                 let last = if self.rules.rises && !self.rules.deleted { usize::MAX } else { 1 };
                 made.iter().rev().filter(it).take(last).collect()
@@ -355,35 +355,35 @@ impl<'a> World<'a> {
             _ => made.iter().collect(),
         };
         match (call.change, outcome) {
-            (Change::Add(_) | Change::Reserve(_), CounterOutcome::Value(new)) => {
+            (Change::Add(_) | Change::Reserve(_), Ok(Changed::To(new))) => {
                 let [applied] = written[..] else { panic!("{}", what()) };
                 assert_eq!(applied.to, new, "{}", what());
                 assert_eq!(Some(applied.czxid), call.base, "{}", what());
                 assert_eq!(i128::from(applied.to - applied.from), call.change.delta(), "{}", what());
             }
-            (Change::CompareAndSet { expected, new }, CounterOutcome::Done(true)) => {
+            (Change::CompareAndSet { expected, new }, Ok(Changed::Set(true))) => {
                 assert_eq!(made.len(), 1, "{}", what());
                 assert_eq!((made[0].from, made[0].to), (expected, new), "{}", what());
             }
-            (Change::CompareAndSet { expected, .. }, CounterOutcome::Done(false)) => {
+            (Change::CompareAndSet { expected, .. }, Ok(Changed::Set(false))) => {
                 assert!(made.is_empty(), "{}", what());
                 assert!(during.iter().any(|node| value(node) != expected), "{}", what());
             }
-            (Change::Initialize(_), CounterOutcome::Done(true)) => {
+            (Change::Initialize(_), Ok(Changed::Set(true))) => {
                 // Created, deleted, and created by the repetition.
                 assert!(made.len() == 1 || self.rules.deleted && made.len() > 1, "{}", what());
             }
-            (Change::Initialize(_), CounterOutcome::Done(false)) => {
+            (Change::Initialize(_), Ok(Changed::Set(false))) => {
                 assert!(self.rules.deleted || made.is_empty(), "{}", what());
                 assert!(during.iter().any(Option::is_some), "{}", what());
             }
-            (Change::Set(new), CounterOutcome::Done(true)) => {
+            (Change::Set(new), Ok(Changed::Set(true))) => {
                 assert!(made.len() <= 1, "{}", what());
                 assert!(during.iter().any(|node| value(node) == new), "{}", what());
             }
             // With a node for each of two, both may have been written.
-            (_, CounterOutcome::Unknown) => assert!(self.rules.deleted || made.len() <= 1, "{}", what()),
-            (_, CounterOutcome::Contended | CounterOutcome::Failed) => {
+            (_, Err(Unchanged::Unknown)) => assert!(self.rules.deleted || made.len() <= 1, "{}", what()),
+            (_, Err(Unchanged::Contended | Unchanged::Failed)) => {
                 assert!(made.is_empty(), "{}", what());
             }
             _ => panic!("{}", what()),

@@ -7,12 +7,10 @@
 //!          |      <------------  |
 //!          |    BeginConversion  |--- LeaseExpired ---------> Lost, its node kept until `until`
 //!          |                     |--- LeaseOver ------------> Lost, its node deleted at once
-//!          |                     |--- SessionEnding, -Ended > Lost, its node goes with the session
-//!          |                     |--- GivenUp --------------> Lost, its node goes with the session, or by a release
+//!          |                     |--- Ended ----------------> Lost, its node goes with the session, or by a release
 //!          |                     '--- NodeDeleted ----------> Lost, its node gone
 //!          |
-//!          '--- LeaseExpired, LeaseOver, SessionEnding, -Ended, Release, ConversionLost > Lost, its nodes left to the
-//!                                                                                          conversion
+//!          '--- LeaseExpired, LeaseOver, Ended, Release, ConversionLost > Lost, its nodes left to the conversion
 //! ```
 //! `LeaseExpired` is about the session lease, which ends without a renewal, and `LeaseOver` about the lease
 //! that the caller has set for this hold (docs/protocol.md#lease-over).
@@ -123,12 +121,9 @@ pub(crate) enum HoldEvent {
     LeaseOver { now: Moment },
     /// Its caller sets another end of the lease, `None` for no lease.
     Extend { now: Moment, end: Option<Moment> },
-    /// Its holder ends it, and keeps its node until it releases it.
-    GivenUp,
-    /// Its session is about to end: it has to be lost before the end is reported.
-    SessionEnding(LostReason),
-    /// Its session has ended.
-    SessionEnded(LostReason),
+    /// It has ended, and its node goes with the session, or by a release before that: its session has ended, or
+    /// is about to, or its holder has given it up.
+    Ended(LostReason),
     /// The servers have said that this node does not exist.
     NodeDeleted { node: Arc<str> },
     /// Another hold of the same value is lost, and the value with it. The node of this one is kept until then,
@@ -314,10 +309,7 @@ impl HoldState {
                 }
                 effects.refused = self.is_lost_or_released();
             }
-            HoldEvent::GivenUp => effects.lost = self.lose_with_session(LostReason::GivenUp),
-            HoldEvent::SessionEnding(reason) | HoldEvent::SessionEnded(reason) => {
-                effects.lost = self.lose_with_session(reason);
-            }
+            HoldEvent::Ended(reason) => effects.lost = self.end(reason),
             HoldEvent::NodeDeleted { node } => {
                 // Unless it has been released or converted since the check was sent.
                 if self.is_held_by(&node) {
@@ -344,7 +336,7 @@ impl HoldState {
                 effects.lost = match self.stage {
                     // Its conversion was dropped and has released it, which the waiting guard does not know.
                     Stage::Released => self.lose(LostReason::Closed, Leftover::None),
-                    _ => self.lose_with_session(LostReason::Closed),
+                    _ => self.end(LostReason::Closed),
                 }
             }
             HoldEvent::Release { lease, now } => self.release(lease, now, &mut effects),
@@ -379,7 +371,7 @@ impl HoldState {
         Some(reason)
     }
 
-    fn lose_with_session(&mut self, reason: LostReason) -> Option<LostReason> {
+    fn end(&mut self, reason: LostReason) -> Option<LostReason> {
         match self.stage {
             Stage::Held => self.lose(reason, Leftover::OfSession),
             Stage::Converting => self.lose(reason, Leftover::OfConversion),
@@ -508,13 +500,13 @@ mod tests {
     #[test]
     fn a_hold_that_is_given_up_keeps_its_node_until_its_release() {
         let mut hold = after(&[]);
-        assert_eq!(hold.on(HoldEvent::GivenUp), lost(LostReason::GivenUp));
+        assert_eq!(hold.on(HoldEvent::Ended(LostReason::GivenUp)), lost(LostReason::GivenUp));
         assert_eq!(hold.care(), WATCH);
-        for nothing in [expired(), deleted("own"), HoldEvent::GivenUp] {
+        for nothing in [expired(), deleted("own"), HoldEvent::Ended(LostReason::GivenUp)] {
             assert_eq!(hold.on(nothing), Effects::default());
         }
         assert_eq!(hold.on(release()), delete(false), "it reports the deletion, and no loss");
-        assert_eq!(after(&[release()]).on(HoldEvent::GivenUp), Effects::default());
+        assert_eq!(after(&[release()]).on(HoldEvent::Ended(LostReason::GivenUp)), Effects::default());
     }
 
     // Shows: one-value
@@ -550,10 +542,7 @@ mod tests {
     // Shows: lost-lock-keeps-its-node
     #[test]
     fn what_comes_of_each_event() {
-        use HoldEvent::{
-            BeginConversion, ClientEnded, ConversionLost, ConversionOver, GraceOver, SessionEnded,
-            SessionEnding,
-        };
+        use HoldEvent::{BeginConversion, ClientEnded, ConversionLost, ConversionOver, Ended, GraceOver};
         use LostReason::{Closed, LeaseExpired, NodeDeleted, NotConverted, SessionExpired};
         let none = Effects::default;
         let refused = || Effects { refused: true, ..none() };
@@ -561,14 +550,13 @@ mod tests {
         let held: &[HoldEvent] = &[];
         let converting: &[HoldEvent] = &[BeginConversion];
         let kept: &[HoldEvent] = &[expired()];
-        let lose_with_session: &[HoldEvent] = &[SessionEnding(SessionExpired)];
+        let ended: &[HoldEvent] = &[Ended(SessionExpired)];
         let lost_converting: &[HoldEvent] = &[BeginConversion, expired()];
         let gone: &[HoldEvent] = &[deleted("own")];
         let released: &[HoldEvent] = &[release()];
         let table = [
             (held, expired(), lost(LeaseExpired), Care::Keep { until: UNTIL }),
-            (held, SessionEnding(Closed), lost(Closed), WATCH),
-            (held, SessionEnded(Closed), lost(Closed), WATCH),
+            (held, Ended(Closed), lost(Closed), WATCH),
             (held, deleted("another"), none(), WATCH),
             (held, deleted("own"), Effects { gone: Some("own".into()), ..lost(NodeDeleted) }, Care::Nothing),
             (held, GraceOver, none(), WATCH),
@@ -577,7 +565,7 @@ mod tests {
             (held, converted(Kind::Shared), refused(), WATCH),
             (held, ConversionLost(NotConverted), none(), WATCH),
             (converting, expired(), lost(LeaseExpired), WATCH),
-            (converting, SessionEnding(Closed), lost(Closed), WATCH),
+            (converting, Ended(Closed), lost(Closed), WATCH),
             (converting, deleted("own"), none(), WATCH),
             (converting, release(), lost(Closed), WATCH),
             (converting, BeginConversion, refused(), WATCH),
@@ -588,14 +576,13 @@ mod tests {
             (converting, ClientEnded, lost(Closed), WATCH),
             (kept, expired(), none(), Care::Keep { until: UNTIL }),
             (kept, deleted("own"), none(), Care::Keep { until: UNTIL }),
-            (kept, SessionEnding(Closed), none(), Care::Keep { until: UNTIL }),
-            (kept, SessionEnded(Closed), none(), Care::Keep { until: UNTIL }),
+            (kept, Ended(Closed), none(), Care::Keep { until: UNTIL }),
             (kept, GraceOver, delete(false), Care::Nothing),
             (kept, release(), Effects { report: Some(LeaseExpired), ..delete(false) }, Care::Nothing),
             (kept, BeginConversion, refused(), Care::Keep { until: UNTIL }),
-            (lose_with_session, expired(), none(), WATCH),
-            (lose_with_session, SessionEnded(SessionExpired), none(), WATCH),
-            (lose_with_session, release(), delete(false), Care::Nothing),
+            (ended, expired(), none(), WATCH),
+            (ended, Ended(SessionExpired), none(), WATCH),
+            (ended, release(), delete(false), Care::Nothing),
             (lost_converting, converted(Kind::Exclusive), refused(), WATCH),
             (lost_converting, release(), report(LeaseExpired), WATCH),
             (lost_converting, GraceOver, none(), WATCH),
@@ -603,7 +590,7 @@ mod tests {
             (gone, release(), report(NodeDeleted), Care::Nothing),
             (gone, ConversionOver(Closed), none(), Care::Nothing),
             (released, expired(), none(), Care::Nothing),
-            (released, SessionEnding(Closed), none(), Care::Nothing),
+            (released, Ended(Closed), none(), Care::Nothing),
             (released, deleted("own"), none(), Care::Nothing),
             (released, release(), none(), Care::Nothing),
             (released, BeginConversion, refused(), Care::Nothing),
@@ -619,7 +606,7 @@ mod tests {
     // Shows: lease-over
     #[test]
     fn what_comes_of_each_event_with_a_lease_of_the_callers() {
-        use HoldEvent::{BeginConversion, ConversionOver, GraceOver, SessionEnded, SessionEnding};
+        use HoldEvent::{BeginConversion, ConversionOver, Ended, GraceOver};
         use LostReason::{Closed, LeaseExpired, LeaseOver, SessionExpired};
         let none = Effects::default;
         let refused = || Effects { refused: true, ..none() };
@@ -632,7 +619,7 @@ mod tests {
         let lost_converting: &[HoldEvent] = &[extend(END), BeginConversion, over(END)];
         let lease_over: &[HoldEvent] = &[extend(END), over(END)];
         let kept: &[HoldEvent] = &[extend(END), expired()];
-        let lose_with_session: &[HoldEvent] = &[extend(END), SessionEnding(SessionExpired)];
+        let with_session: &[HoldEvent] = &[extend(END), Ended(SessionExpired)];
         let released: &[HoldEvent] = &[extend(END), release()];
         let table = [
             (unleased, over(UNTIL), none(), WATCH),
@@ -663,10 +650,10 @@ mod tests {
             (lease_over, expired(), none(), Care::Nothing),
             (lease_over, GraceOver, none(), Care::Nothing),
             (lease_over, BeginConversion, refused(), Care::Nothing),
-            (lease_over, SessionEnded(Closed), none(), Care::Nothing),
+            (lease_over, Ended(Closed), none(), Care::Nothing),
             (kept, over(END), none(), Care::Keep { until: UNTIL }),
             (kept, extend(later), refused(), Care::Keep { until: UNTIL }),
-            (lose_with_session, over(END), none(), WATCH),
+            (with_session, over(END), none(), WATCH),
             (released, over(END), none(), Care::Nothing),
             (released, extend(later), refused(), Care::Nothing),
         ];
@@ -770,8 +757,7 @@ mod tests {
         let moment = prop_oneof![Just(NOW), Just(BEFORE), Just(END), Just(UNTIL)];
         let event = prop_oneof![
             Just(expired()),
-            reason.clone().prop_map(HoldEvent::SessionEnding),
-            reason.clone().prop_map(HoldEvent::SessionEnded),
+            reason.clone().prop_map(HoldEvent::Ended),
             node.clone().prop_map(deleted),
             Just(HoldEvent::GraceOver),
             proptest::option::of(Just(UNTIL))
@@ -807,7 +793,7 @@ mod tests {
             let end = [
                 HoldEvent::ConversionOver(LostReason::Closed),
                 release(),
-                HoldEvent::SessionEnded(LostReason::Closed),
+                HoldEvent::Ended(LostReason::Closed),
                 release(),
             ];
             let mut lease_end = None;

@@ -137,8 +137,9 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Records that an attempt has sent its create.
-    pub(crate) fn create_sent(&mut self, number: u64, session: u64) {
+    /// Lets the others go ahead of an attempt that has sent its create, or that pauses as the retry policy says and
+    /// creates whenever it returns.
+    pub(crate) fn step_aside(&mut self, number: u64, session: u64) {
         if session == self.session {
             self.pass(number);
         }
@@ -153,14 +154,6 @@ impl<W, L> LocalQueue<W, L> {
         if let Some(turn @ Turn::Passed) = self.attempts.get_mut(&number) {
             *turn = Turn::ToCreate { wake: None };
             self.to_create.insert(number);
-        }
-    }
-
-    /// Lets the others go ahead of an attempt that pauses as the retry policy says; it creates whenever it
-    /// returns.
-    pub(crate) fn step_aside(&mut self, number: u64, session: u64) {
-        if session == self.session {
-            self.pass(number);
         }
     }
 
@@ -398,7 +391,7 @@ mod tests {
         let mut queue = Queue::default();
         for number in [5, 6, 4] {
             assert!(queue.may_create(number, 1, ""));
-            queue.create_sent(number, 1);
+            queue.step_aside(number, 1);
             // A repetition in the same session.
             assert!(queue.may_create(number, 1, ""));
         }
@@ -410,19 +403,19 @@ mod tests {
         let mut queue = Queue::default();
         for number in 1..=4 {
             assert!(queue.may_create(number, 1, ""));
-            queue.create_sent(number, 1);
+            queue.step_aside(number, 1);
         }
         queue.leave(2);
         assert!(!queue.may_create(4, 2, "fourth") && !queue.may_create(3, 2, "third"));
         assert!(queue.may_create(1, 2, "first"));
         assert_eq!(queue.notices(), []);
-        queue.create_sent(1, 2);
+        queue.step_aside(1, 2);
         // It may leave before it asks again.
         assert_eq!(queue.notices(), [("third", Notice::Turn)]);
         queue.leave(3);
         assert_eq!(queue.notices(), [("fourth", Notice::Turn)]);
         assert!(queue.may_create(4, 2, "fourth"));
-        queue.create_sent(4, 2);
+        queue.step_aside(4, 2);
         assert!(queue.may_create(9, 2, "ninth"));
     }
 
@@ -433,13 +426,13 @@ mod tests {
         queue.claim_turn(1);
         assert!(!queue.may_create(2, 1, "second"));
         assert!(queue.may_create(1, 1, "first"));
-        queue.create_sent(1, 1);
+        queue.step_aside(1, 1);
         assert_eq!(queue.notices(), [("second", Notice::Turn)]);
         assert!(queue.may_create(2, 1, "second"));
         // One that leaves without asking keeps no other waiting.
         queue.claim_turn(3);
         queue.leave(3);
-        queue.create_sent(2, 1);
+        queue.step_aside(2, 1);
         assert_eq!(queue.notices(), []);
     }
 
@@ -448,28 +441,28 @@ mod tests {
         let mut queue = Queue::default();
         for number in [1, 2] {
             assert!(queue.may_create(number, 1, ""));
-            queue.create_sent(number, 1);
+            queue.step_aside(number, 1);
         }
         // The directory was missing, for both.
         queue.directory_missing(1, 1);
         queue.directory_missing(2, 1);
         assert!(!queue.may_create(3, 1, "third") && !queue.may_create(2, 1, "second"));
         assert!(queue.may_create(1, 1, ""));
-        queue.create_sent(1, 1);
+        queue.step_aside(1, 1);
         assert_eq!(queue.notices(), [("second", Notice::Turn)]);
         assert!(queue.may_create(2, 1, "") && !queue.may_create(3, 1, "third"));
         // It fails again, and pauses.
         queue.directory_missing(1, 1);
         assert!(!queue.may_create(3, 1, "third"));
         queue.step_aside(1, 1);
-        queue.create_sent(2, 1);
+        queue.step_aside(2, 1);
         assert!(queue.may_create(3, 1, "third"));
         assert!(queue.may_create(1, 1, "first"), "and does not wait for those that passed it");
-        queue.create_sent(1, 1);
+        queue.step_aside(1, 1);
         queue.directory_missing(2, 1);
         // Of a session that is over.
         queue.directory_missing(1, 0);
-        queue.create_sent(2, 1);
+        queue.step_aside(2, 1);
         assert!(queue.may_create(3, 1, "third"));
         // One that pauses in a session that is over keeps its turn in the next.
         assert!(!queue.may_create(2, 2, "second"));
@@ -501,7 +494,7 @@ mod tests {
     fn what_is_known_of_nodes_is_known_of_one_session() {
         let mut queue = Queue::default();
         assert!(queue.may_create(1, 1, "") && !queue.may_skip_list(1));
-        queue.create_sent(1, 1);
+        queue.step_aside(1, 1);
         assert_eq!(queue.created(1, "b", 2), None);
         queue.know(1, "a");
         queue.set_ahead(1, "b", 5);
@@ -563,7 +556,7 @@ mod tests {
         let mut queue = Queue::default();
         for (number, name) in [(1, "a"), (2, "b")] {
             assert!(queue.may_create(number, 1, ""));
-            queue.create_sent(number, 1);
+            queue.step_aside(number, 1);
             let before = queue.created(1, name, i32::try_from(number).unwrap());
             assert!(before.is_none_or(|before| queue.wait(1, name, &before, "waits in memory")));
         }

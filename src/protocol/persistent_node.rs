@@ -55,26 +55,21 @@ impl fmt::Display for PersistentNodeState {
     }
 }
 
-/// Whose node it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// Of this session, by this task's create.
-    Ours,
-    /// Of an earlier session of this client.
-    Earlier,
-    /// Any other's: of another process, of another task of this client, or persistent.
-    Another,
-}
-
-/// Returns whose a node is. `created` is whether this task has created it in this session, or may have: a node of
-/// this session otherwise is of another task.
-pub(crate) fn owner(ephemeral_owner: i64, session: i64, earlier: &[i64], created: bool) -> Owner {
-    if ephemeral_owner == session {
-        if created { Owner::Ours } else { Owner::Another }
-    } else if earlier.contains(&ephemeral_owner) {
-        Owner::Earlier
+/// Returns the state by a node that is at the path: `Present` if it is of this session, by this task's create;
+/// `Absent` if it is of an earlier session of this client; `Conflict` if it is of another process or task, or
+/// persistent. `created` is whether this task has created a node in this session, or may have.
+pub(crate) fn state_by(
+    ephemeral_owner: i64,
+    session: i64,
+    earlier: &[i64],
+    created: bool,
+) -> PersistentNodeState {
+    if ephemeral_owner == session && created {
+        PersistentNodeState::Present
+    } else if ephemeral_owner != session && earlier.contains(&ephemeral_owner) {
+        PersistentNodeState::Absent
     } else {
-        Owner::Another
+        PersistentNodeState::Conflict
     }
 }
 
@@ -92,10 +87,11 @@ mod tests {
     // Shows: persistent-node
     #[test]
     fn a_node_is_ours_only_if_this_task_may_have_created_it() {
-        assert_eq!(owner(7, 7, &[], true), Owner::Ours);
-        assert_eq!(owner(7, 7, &[], false), Owner::Another);
-        assert_eq!(owner(5, 7, &[4, 5], true), Owner::Earlier);
-        assert_eq!(owner(6, 7, &[4, 5], true), Owner::Another);
-        assert_eq!(owner(0, 7, &[4, 5], true), Owner::Another, "a persistent node");
+        use PersistentNodeState::{Absent, Conflict, Present};
+        assert_eq!(state_by(7, 7, &[], true), Present);
+        assert_eq!(state_by(7, 7, &[], false), Conflict);
+        assert_eq!(state_by(5, 7, &[4, 5], true), Absent);
+        assert_eq!(state_by(6, 7, &[4, 5], true), Conflict);
+        assert_eq!(state_by(0, 7, &[4, 5], true), Conflict, "a persistent node");
     }
 }

@@ -8,10 +8,10 @@ use tokio::sync::Semaphore;
 
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
-use crate::engine::data::counter::{Changed, Counter};
+use crate::engine::data::counter::Counter;
 use crate::engine::lock::lock_options::check_acl;
 use crate::error::{AtomicLongError, BuildError};
-use crate::protocol::counter::Change;
+use crate::protocol::counter::{Change, Changed};
 use crate::values::path::LockPath;
 use crate::values::shown::Quoted;
 
@@ -480,9 +480,9 @@ impl DistributedAtomicLong {
 impl sealed::Buildable for DistributedAtomicLong {
     fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
         let client = Arc::clone(&builder.client.core);
-        let path = LockPath::parse(client.namespace(), &builder.path)?;
-        let acl = builder.asked.acl.unwrap_or_else(|| Arc::clone(client.acl()));
-        check_acl(&acl, client.has_credentials()).map_err(|reason| BuildError::InvalidOption {
+        let path = LockPath::parse(&client.namespace, &builder.path)?;
+        let acl = builder.asked.acl.unwrap_or_else(|| Arc::clone(&client.acl));
+        check_acl(&acl, client.has_credentials).map_err(|reason| BuildError::InvalidOption {
             path: builder.path,
             option: "acl",
             reason,

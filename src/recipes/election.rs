@@ -191,8 +191,8 @@ pub(crate) struct TermWork<'a>(&'a Term);
 impl Term {
     fn new(hold: &Hold) -> Arc<Self> {
         Arc::new(Self {
-            held: Arc::clone(hold.held()),
-            path_lock: Arc::downgrade(hold.path_lock()),
+            held: Arc::clone(&hold.held),
+            path_lock: Arc::downgrade(&hold.path_lock),
             token: hold.token(),
             working: watch::Sender::new(0),
         })
@@ -433,7 +433,7 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
         hold.is_had();
         let term = Term::new(&hold);
         // Dropped before the hold, however this ends.
-        let given_up = GivesUp(Arc::clone(hold.held()));
+        let given_up = GivesUp(Arc::clone(&hold.held));
         reports.set(Status::Leads(Arc::clone(&term)));
         let is_lost = tokio::select! {
             biased;
@@ -543,7 +543,8 @@ macro_rules! election_methods {
             /// Returns a watch of who leads the election, without taking part in it and without any I/O.
             ///
             /// # Errors
-            /// [`BuildError::InvalidPath`](crate::BuildError::InvalidPath), as from [`build`](Self::build).
+            /// [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) and
+            /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption), as from [`build`](Self::build).
             pub fn watch_leader(self) -> Result<crate::LeaderWatch, crate::BuildError> {
                 let path_lock = self.unshared_path_lock($kind)?;
                 Ok(crate::LeaderWatch { path_lock, returned: None })

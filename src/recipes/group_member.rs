@@ -77,7 +77,7 @@ impl GroupMember {
         data: impl Into<Vec<u8>>,
     ) -> Result<Self, BuildError> {
         let (path, id) = (path.as_ref(), id.as_ref());
-        let directory = LockPath::parse(client.core.namespace(), path)?;
+        let directory = LockPath::parse(&client.core.namespace, path)?;
         let member = format!("{path}/{id}");
         if id.is_empty() || id.contains('/') {
             let reason =

@@ -84,7 +84,7 @@ impl Terms {
     fn begin(&self, guard: &LockGuard) {
         let mut terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         terms.retain(|held| held.strong_count() > 0);
-        terms.push(Arc::downgrade(guard.hold().held()));
+        terms.push(Arc::downgrade(&guard.hold().held));
     }
 
     /// Returns the terms that are not over, by the clock.

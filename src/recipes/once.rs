@@ -277,7 +277,7 @@ impl OnceJob {
             let (path, option) = (self.path.clone(), "keep");
             return Err(BuildError::InvalidOption { path, option, reason: "it is between 1 and 1,000" });
         }
-        let namespace = self.client.core.namespace();
+        let namespace = &self.client.core.namespace;
         // Names the path as it was given, if it is that which is wrong.
         LockPath::parse(namespace, &self.path)?;
         let directory = LockPath::parse(namespace, &format!("{}/done", self.path))?;
@@ -308,7 +308,7 @@ impl OnceJob {
         match transaction.checked() {
             Ok((_, operations)) => {
                 let token = guard.hold().token();
-                let data = once::record(self.client.core.process().who(), token);
+                let data = once::record(self.client.core.process.who(), token);
                 records.write(guard.hold(), operations, data, token).await
             }
             Err(error) => Recorded::No(error),

@@ -329,18 +329,18 @@ impl sealed::Buildable for PersistentNode {
     fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
         let RecipeBuilder { client: handle, path: given, asked, protected, .. } = builder;
         let client = Arc::clone(&handle.core);
-        let mut path = LockPath::parse(client.namespace(), &given)?;
+        let mut path = LockPath::parse(&client.namespace, &given)?;
         let invalid = |option, reason| BuildError::InvalidOption { path: given.clone(), option, reason };
         let data = asked.data.unwrap_or_default();
         if data.len() > MAX_DATA_BYTES {
             return Err(invalid("data", "it has at most 1,000,000 bytes"));
         }
-        let acl = asked.acl.unwrap_or_else(|| Arc::clone(client.acl()));
+        let acl = asked.acl.unwrap_or_else(|| Arc::clone(&client.acl));
         if acl.is_empty() {
             return Err(invalid("acl", "it grants no permission"));
         }
         if let Some((directory, name)) = given.rsplit_once('/').filter(|_| protected) {
-            path = LockPath::parse(client.namespace(), &format!("{directory}/_c_{}-{name}", Uuid::new_v4()))?;
+            path = LockPath::parse(&client.namespace, &format!("{directory}/_c_{}-{name}", Uuid::new_v4()))?;
         }
         let node = ManagedNode::new(&client, path, acl, asked.parents.unwrap_or_default());
         let (wanted, orders) = watch::channel(Wanted { data, generation: 1 });

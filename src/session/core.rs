@@ -29,21 +29,21 @@ use crate::values::path::LockPath;
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(super) shared: Arc<Shared>,
-    pub(super) runtime: Handle,
-    pub(super) cleanup: Cleanup,
-    pub(super) retry: RetryPolicy,
-    pub(super) connect_timeout: Duration,
-    pub(super) namespace: String,
-    pub(super) acl: Arc<[Acl]>,
+    pub(crate) runtime: Handle,
+    pub(crate) cleanup: Cleanup,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) namespace: String,
+    pub(crate) acl: Arc<[Acl]>,
     /// The description of this process in its nodes.
-    pub(super) process: Process,
+    pub(crate) process: Process,
     /// Whether the client was given credentials. `None` if the connector may have its own credentials.
-    pub(super) has_credentials: Option<bool>,
+    pub(crate) has_credentials: Option<bool>,
     /// Whether the servers have turned out not to know containers.
     pub(super) no_containers: AtomicBool,
     /// The labels of its locks in metrics.
     #[cfg(feature = "metrics")]
-    pub(super) labels: Labels,
+    pub(crate) labels: Labels,
     /// Changes when a guard's hold comes or goes.
     pub(super) holders: watch::Sender<()>,
     pub(super) drain: Drain,
@@ -80,42 +80,6 @@ impl From<NoSession> for RequestFailure {
 struct TaskEnded;
 
 impl Core {
-    pub(crate) fn cleanup(&self) -> &Cleanup {
-        &self.cleanup
-    }
-
-    pub(crate) fn retry(&self) -> &RetryPolicy {
-        &self.retry
-    }
-
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        self.connect_timeout
-    }
-
-    /// Returns the description of this process in nodes.
-    pub(crate) fn process(&self) -> &Process {
-        &self.process
-    }
-
-    pub(crate) fn has_credentials(&self) -> Option<bool> {
-        self.has_credentials
-    }
-
-    pub(crate) fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    /// Returns the labels of its locks in metrics.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn labels(&self) -> &Labels {
-        &self.labels
-    }
-
-    /// Returns the runtime of the session, without keeping it running.
-    pub(crate) fn runtime(&self) -> Handle {
-        self.runtime.clone()
-    }
-
     /// Spawns a task on the session's runtime. Once the client is closed, the task is dropped at once.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
@@ -275,11 +239,6 @@ impl Core {
     /// Returns a receiver of the state of the connection.
     pub(crate) fn watch_state(&self) -> watch::Receiver<ConnectionState> {
         self.shared.state.subscribe()
-    }
-
-    /// Returns the ACL of created nodes, unless a recipe has its own.
-    pub(crate) fn acl(&self) -> &Arc<[Acl]> {
-        &self.acl
     }
 
     /// Returns whether missing directories are created as containers: unless the servers do not know them.

@@ -54,6 +54,12 @@ impl Session {
         }
     }
 
+    /// Returns an error if a node was created in another session, and ends this one: it renews no lease then
+    /// (docs/protocol.md#owner-check). A persistent node has no owner.
+    fn check_created(&self, stat: &zk::Stat) -> Result<(), zk::Error> {
+        if stat.ephemeral_owner == 0 || self.owns(stat) { Ok(()) } else { Err(zk::Error::ClientClosed) }
+    }
+
     /// Sends the create of a node when this is called.
     pub(crate) fn create<'a>(
         &'a self,
@@ -63,7 +69,14 @@ impl Session {
         (mode, acl): (zk::CreateMode, &[Acl]),
     ) -> impl Future<Output = Result<(zk::Stat, zk::CreateSequence), zk::Error>> + Send + 'a {
         let acls = to_library(acl);
-        self.write(move || handle.create(path, data, &mode.with_acls(zk::Acls::new(&acls))))
+        self.write(move || {
+            let created = handle.create(path, data, &mode.with_acls(zk::Acls::new(&acls)));
+            async move {
+                let (stat, sequence) = created.await?;
+                self.check_created(&stat)?;
+                Ok((stat, sequence))
+            }
+        })
     }
 
     /// Commits a transaction, of so many operations.
@@ -79,9 +92,15 @@ impl Session {
         put(&mut writer).map_err(failed)?;
         let committed = async {
             let results = writer.commit().await?;
-            let is_whole = results.len() == operations;
-            let other = || zk::Error::UnexpectedError("an answer of another length".to_owned());
-            if is_whole { Ok(results) } else { Err(failed(other())) }
+            if results.len() != operations {
+                return Err(failed(zk::Error::UnexpectedError("an answer of another length".to_owned())));
+            }
+            for result in &results {
+                if let zk::MultiWriteResult::Create { stat, .. } = result {
+                    self.check_created(stat).map_err(failed)?;
+                }
+            }
+            Ok(results)
         };
         self.write(|| committed).await
     }
@@ -148,4 +167,39 @@ pub(crate) fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
     acl.iter()
         .map(|acl| zk::Acl::new(permission(acl.permissions), zk::AuthId::new(&acl.scheme, &acl.id)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use zookeeper_test_server::{Server, Version};
+
+    use super::*;
+    use crate::error::LostReason;
+    use crate::protocol::lease::LeaseMargin;
+
+    // Shows: renewal, replaced-session
+    #[tokio::test]
+    async fn a_create_renews_the_lease_of_no_other_session() {
+        // Older ones answer a transaction without the owners of its nodes.
+        let server = Server::builder().zookeeper_version(Version::V3_9).start().unwrap();
+        let connect = async || zk::Client::connect(&server.connect_string()).await.unwrap();
+        let (own, other) = (connect().await, connect().await);
+        let acl = [Acl::open()];
+        let (mode, acls) = (zk::CreateMode::EphemeralSequential, to_library(&acl));
+        let options = mode.with_acls(zk::Acls::new(&acls));
+        for (handle, is_own) in [(&own, true), (&other, false)] {
+            for in_transaction in [true, false] {
+                let session = Session::new(1, own.clone(), LeaseMargin::default());
+                let is_done = if in_transaction {
+                    let put = |writer: &mut zk::MultiWriter<'_>| writer.add_create("/n-", b"", &options);
+                    session.commit(handle, 1, put).await.is_ok()
+                } else {
+                    session.create(handle, "/n-", b"", (mode, &acl)).await.is_ok()
+                };
+                assert_eq!((is_done, session.lease().last_renewal().is_some()), (is_own, is_own));
+                let end = (!is_own).then_some(LostReason::SessionReplaced);
+                assert_eq!(session.end_reason(), end, "in a transaction: {in_transaction}");
+            }
+        }
+    }
 }

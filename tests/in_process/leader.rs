@@ -772,6 +772,7 @@ async fn next(leaders: &mut LeaderWatch) -> Option<String> {
     within("another leader", leaders.changed()).await.unwrap().map(|leader| leader.id().to_owned())
 }
 
+// Shows: leader-watch
 #[tokio::test]
 async fn a_watch_follows_the_leaders_without_taking_part() {
     let server = Server::start().unwrap();
@@ -802,6 +803,7 @@ async fn a_watch_follows_the_leaders_without_taking_part() {
     assert_eq!(next(&mut leaders).await, None);
 }
 
+// Shows: leader-watch
 #[tokio::test]
 async fn a_watch_of_the_leader_outlives_sessions_until_its_client_is_closed() {
     let server = start();
@@ -822,6 +824,7 @@ async fn a_watch_of_the_leader_outlives_sessions_until_its_client_is_closed() {
     assert_eq!(leaders.changed().await.unwrap_err().kind(), ErrorKind::Closed);
 }
 
+// Shows: leader-watch
 #[tokio::test]
 async fn a_watch_is_no_handle_and_knows_the_elections_of_both_recipes() {
     let (server, [client]) = with_clients(start(), connect).await;
@@ -833,4 +836,6 @@ async fn a_watch_is_no_handle_and_knows_the_elections_of_both_recipes() {
     leading.abort();
     assert_eq!(next(&mut leaders).await, None);
     LeaderLatch::builder(&client, "no/slash").watch_leader().unwrap_err();
+    let refused = LeaderLatch::builder(&client, PATH).acl(Vec::new()).watch_leader().unwrap_err();
+    assert!(matches!(refused, BuildError::InvalidOption { option: "acl", .. }), "{refused}");
 }

@@ -54,7 +54,7 @@ const TRY_LOOKS_EACH: Duration = Duration::from_secs(1);
 ///
 /// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular runtime.
 pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> (Pending<Hold>, ProgressReceiver) {
-    start_as(path_lock, ask, path_lock.client().cleanup().numbers(1), Reply::Lock)
+    start_as(path_lock, ask, path_lock.client().cleanup.numbers(1), Reply::Lock)
 }
 
 /// Tries to acquire this many permits of a semaphore, once. Dropping the future cancels the attempt, which then
@@ -70,7 +70,7 @@ pub(crate) async fn acquire_permits(
     if wanted == 0 {
         return Err(AcquireError::ZeroPermits { path: path_lock.path().user().to_owned() }.into());
     }
-    let numbers = path_lock.client().cleanup().numbers(wanted);
+    let numbers = path_lock.client().cleanup.numbers(wanted);
     start_as(&path_lock, ask, numbers, Reply::Permits).0.result().await
 }
 
@@ -485,7 +485,7 @@ impl InSession<'_> {
         // From here on, so that a grant that its caller never takes is over too.
         let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
         let state = HoldState::new(name.into(), kind).with_lease_end(lease_end);
-        let held = Held::new(session, path_lock.client().cleanup(), path_lock.path().clone(), number, state);
+        let held = Held::new(session, &path_lock.client().cleanup, path_lock.path().clone(), number, state);
         // Registered before the caller is told, so that the end of the session from here on marks the hold as
         // lost.
         self.left = Orphans::default();

@@ -217,7 +217,7 @@ impl Attempt {
     /// until the returned ticket is dropped; it exists before the caller is told, so that a flush called
     /// after that counts it.
     pub(crate) fn tell(&mut self, end: End) -> Option<Ticket> {
-        let ticket = || Some(self.path_lock.client().cleanup().ticket(self.number()));
+        let ticket = || Some(self.path_lock.client().cleanup.ticket(self.number()));
         let (ticket, answer) = match end {
             End::Again => return None,
             End::CallerGone(ticket) => {
@@ -310,7 +310,7 @@ impl<'a> InSession<'a> {
             self.failing_since = Instant::now();
         }
         let Seat { path_lock, session, number, .. } = self.seat;
-        let pause = path_lock.client().retry().pause(failures, self.failing_since.elapsed());
+        let pause = path_lock.client().retry.pause(failures, self.failing_since.elapsed());
         let Some(pause) = pause else { return Ok(false) };
         let pause = if failures == 0 && !is_busy { Duration::ZERO } else { pause };
         if !pause.is_zero() {
@@ -380,7 +380,7 @@ impl<'a> InSession<'a> {
             Orphan::UnknownCreate { id, beginning }
         });
         for orphan in nodes.chain(unknown) {
-            self.seat.path_lock.client().cleanup().submit(Item {
+            self.seat.path_lock.client().cleanup.submit(Item {
                 session: Arc::clone(self.seat.session),
                 directory: directory.clone(),
                 orphan,

@@ -309,7 +309,7 @@ impl<'a> InSession<'a> {
             // Its session has to know it: it beats while it has nodes.
             session.nodes.adopt(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
-            let held = Held::new(session, path_lock.client().cleanup(), leases.clone(), number, state);
+            let held = Held::new(session, &path_lock.client().cleanup, leases.clone(), number, state);
             let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
             Hold::new(path_lock, session, held, (head.czxid, 0), ask.location).by(how)
         };
@@ -419,7 +419,7 @@ async fn exchange<'a>(
     let mut directory = &semaphore.leases;
     let outcome = match committed.await {
         Err(SessionGone) => Taken::Failed(FailureKind::SessionGone.into()),
-        Ok(Ok(results)) => taken(session, leases, results),
+        Ok(Ok(results)) => taken(leases, results),
         Ok(Err(zk::MultiWriteError::RequestFailed { source })) => Taken::Failed(session.failure(source)),
         Ok(Err(zk::MultiWriteError::OperationFailed { index, source })) => {
             let of_lock = index == leases.len();
@@ -440,12 +440,8 @@ async fn exchange<'a>(
 }
 
 /// Returns the leases of a committed transaction.
-fn taken(session: &Arc<Session>, leases: &[String], results: Vec<zk::MultiWriteResult>) -> Taken {
+fn taken(leases: &[String], results: Vec<zk::MultiWriteResult>) -> Taken {
     let mut names = Vec::with_capacity(leases.len());
-    let is_anothers = |result: &zk::MultiWriteResult| matches!(result, zk::MultiWriteResult::Create { stat, .. } if !session.owns(stat));
-    if results.iter().any(is_anothers) {
-        return Taken::Failed(FailureKind::SessionGone.into());
-    }
     for result in results {
         let zk::MultiWriteResult::Create { path, .. } = result else { continue };
         let Some((_, name)) = path.rsplit_once('/') else { continue };

@@ -47,7 +47,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         Budget::Until { deadline, .. } => Some(deadline),
         Budget::Forever => None,
     };
-    let number = path_lock.client().cleanup().number();
+    let number = path_lock.client().cleanup.number();
     let at = Arrival::new(number, ask.admission == Admission::Again);
     let (reply, told) = oneshot::channel();
     let ahead = match room.arrive(at, deadline, waiter(ask, reply)) {
@@ -86,9 +86,9 @@ async fn try_now(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, ask: Ask) ->
         }
     }
     let hold = attempt::start(path_lock, ask).0.result().await?;
-    if room.adopt(hold.held(), hold.session(), hold.token(), ask.location) {
+    if room.adopt(&hold.held, hold.session(), hold.token(), ask.location) {
         // It is known as the room's.
-        drop(path_lock.lock_holders().remove(&hold.held().number()));
+        drop(path_lock.lock_holders().remove(&hold.held.number()));
         if room.sticky {
             // Others are watched for, once it is kept, or shared.
             begin(path_lock, room);

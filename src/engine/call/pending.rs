@@ -37,7 +37,7 @@ impl<T> Pending<T> {
     pub(crate) fn new(client: &Arc<Core>, path: &LockPath, number: u64) -> (Self, Caller<T>) {
         let (reply, result) = oneshot::channel();
         let (cancel, cancelled) = oneshot::channel();
-        let cancel = CancelOnDrop::new(cancel, client.cleanup(), number);
+        let cancel = CancelOnDrop::new(cancel, &client.cleanup, number);
         let pending = Self { client: Arc::clone(client), path: path.clone(), result: Some(result), cancel };
         (pending, Caller { reply, cancelled })
     }

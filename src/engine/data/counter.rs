@@ -8,7 +8,7 @@ use zookeeper_client as zk;
 
 use crate::error::{AtomicLongError, Cause, Purpose, RequestFailure};
 use crate::protocol::counter::{
-    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, NoCounter, SeenCounter,
+    Change, Changed, Changing, CounterEvent, CounterRequest, CounterStep, NoCounter, SeenCounter, Unchanged,
     value_of,
 };
 use crate::protocol::failure::{Failure, FailureKind};
@@ -25,15 +25,6 @@ pub(crate) struct Counter {
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parents: ParentNodes,
     pub(crate) client: Arc<Core>,
-}
-
-/// The result of a change to the counter.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Changed {
-    /// The new value.
-    To(i64),
-    /// Whether it was set.
-    Set(bool),
 }
 
 impl Counter {
@@ -163,7 +154,7 @@ impl Work {
         let started = Instant::now();
         let counter = Arc::clone(&self.counter);
         let (mut changing, mut step) = Changing::new(change);
-        let mut repetition = Repetition::new(*counter.client.retry());
+        let mut repetition = Repetition::new(counter.client.retry);
         let outcome = loop {
             let request = match step {
                 CounterStep::Do(request) => request,
@@ -178,28 +169,22 @@ impl Work {
             };
             if !matches!(event, CounterEvent::Lost | CounterEvent::NotDone) {
                 // Only failures in a row count.
-                repetition = Repetition::new(*counter.client.retry());
+                repetition = Repetition::new(counter.client.retry);
             }
             step = changing.on(event);
             self.in_doubt.store(changing.is_in_doubt(), Ordering::Release);
         };
         let path = counter.user_path();
-        match outcome {
-            CounterOutcome::Value(value) => Ok(Changed::To(value)),
-            CounterOutcome::Done(done) => Ok(Changed::Set(done)),
-            CounterOutcome::Overflow { value } => {
-                Err(AtomicLongError::Overflow { path, value, delta: change.delta() })
+        outcome.map_err(|why| match why {
+            Unchanged::Overflow { value } => AtomicLongError::Overflow { path, value, delta: change.delta() },
+            Unchanged::Unusable(unusable) => counter.unusable(unusable),
+            Unchanged::VersionsUsedUp => AtomicLongError::VersionsUsedUp { path },
+            Unchanged::Contended => AtomicLongError::Contended { path, waited: started.elapsed() },
+            Unchanged::Unknown => {
+                counter.unknown(self.last_failure.unwrap_or_else(|| cause(zk::Error::ConnectionLoss)))
             }
-            CounterOutcome::Unusable(unusable) => Err(counter.unusable(unusable)),
-            CounterOutcome::VersionsUsedUp => Err(AtomicLongError::VersionsUsedUp { path }),
-            CounterOutcome::Contended => Err(AtomicLongError::Contended { path, waited: started.elapsed() }),
-            CounterOutcome::Unknown => Err(counter.unknown(self.last_cause())),
-            CounterOutcome::Failed => Err(self.error.unwrap_or_else(|| counter.no_answer())),
-        }
-    }
-
-    fn last_cause(&self) -> Cause {
-        self.last_failure.clone().unwrap_or_else(|| cause(zk::Error::ConnectionLoss))
+            Unchanged::Failed => self.error.unwrap_or_else(|| counter.no_answer()),
+        })
     }
 
     /// Sends one request. This does not decide which request is repeated, nor with which version.

@@ -81,7 +81,7 @@ impl Records {
     }
 
     async fn write_here(&self, hold: &Hold, writes: &[Operation], token: (i64, u64)) -> Recorded {
-        let (policy, started) = (*self.client.retry(), Instant::now());
+        let (policy, started) = (self.client.retry, Instant::now());
         let (mut failures, mut doubt, mut made) = (0, None, false);
         loop {
             let error = match transact(&[hold], writes.to_vec()).await {
@@ -130,7 +130,7 @@ impl Records {
     /// Creates the directory of the records, which is to stay. Returns whether it is there.
     async fn make_directory(&self) -> bool {
         let made = self.client.ask(|_, handle| async move {
-            let acl = self.client.acl();
+            let acl = &self.client.acl;
             self.client.make_directories_above(&handle, &self.record, acl, ParentNodes::Persistent).await
         });
         made.await.is_ok()

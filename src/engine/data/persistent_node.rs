@@ -11,7 +11,7 @@ use zookeeper_client as zk;
 use crate::engine::lock::registry::Registry;
 use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
 use crate::protocol::failure::{Failure, FailureKind};
-use crate::protocol::persistent_node::{Owner, PersistentNodeState, owner};
+use crate::protocol::persistent_node::{PersistentNodeState, state_by};
 use crate::session::contents::watches::{WatchUse, Watching, changed_or_after};
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::{Session, SessionGone};
@@ -94,7 +94,7 @@ impl ManagedNode {
             path,
             acl,
             parents,
-            has_credentials: client.has_credentials(),
+            has_credentials: client.has_credentials,
             state: watch::Sender::new(PersistentNodeState::Absent),
             outcome: watch::Sender::default(),
         })
@@ -178,18 +178,22 @@ pub(crate) fn run(
     let tells_closed = TellClosed(Arc::clone(&node));
     async move {
         let _tells_closed = tells_closed;
-        keep(node, client, turn, orders, closed).await;
+        let ended = keep(&node, client, &turn, orders).await;
+        // This comes before the caller of `close` continues.
+        node.tell(PersistentNodeState::Closed);
+        // An error means that the node was dropped and not closed.
+        drop(closed.send(ended));
     }
 }
 
+/// Returns whether the node is known to be gone.
 async fn keep(
-    node: Arc<ManagedNode>,
+    node: &Arc<ManagedNode>,
     client: Arc<Core>,
-    turn: Arc<PathTurn>,
+    turn: &PathTurn,
     mut orders: Orders,
-    closed: oneshot::Sender<Result<(), PersistentNodeError>>,
-) {
-    let has_turn = if let Ok(has_turn) = turn.mutex.try_lock() {
+) -> Result<(), PersistentNodeError> {
+    let _has_turn = if let Ok(has_turn) = turn.mutex.try_lock() {
         has_turn
     } else {
         node.tell(PersistentNodeState::Conflict);
@@ -198,19 +202,15 @@ async fn keep(
                 node.tell(PersistentNodeState::Absent);
                 has_turn
             }
-            () = dropped(&mut orders) => {
-                node.tell(PersistentNodeState::Closed);
-                drop(closed.send(Ok(())));
-                return;
-            }
+            () = dropped(&mut orders) => return Ok(()),
         }
     };
     // Whether a node of this task may be left of an earlier session, whose end no server has confirmed.
     let (mut is_left, mut pauses) = (false, 0);
-    let ended = loop {
+    loop {
         let session = tokio::select! {
             biased;
-            () = dropped(&mut orders) => break Ok(()),
+            () = dropped(&mut orders) => break,
             session = client.session() => session,
         };
         let session = match session {
@@ -220,16 +220,19 @@ async fn keep(
                 pauses += 1;
                 tokio::select! {
                     () = tokio::time::sleep(clean_up_pause(pauses)) => continue,
-                    () = dropped(&mut orders) => break Ok(()),
+                    () = dropped(&mut orders) => break,
                 }
             }
-            Err(ended) => break Err(node.error(ended)),
+            Err(ended) => {
+                node.set_trouble(Some(node.error(ended)));
+                break;
+            }
         };
         pauses = 0;
         let earlier = client.earlier_sessions(session.session_id());
         let mut stay = Stay {
             client: &client,
-            node: &node,
+            node,
             session: &session,
             earlier: &earlier,
             in_doubt: false,
@@ -248,24 +251,13 @@ async fn keep(
         if is_dropped {
             // The session may be closed by this, if it was the last to use it, which deletes the node too.
             drop(client);
-            let withdrawn = withdraw(&node, &session, created, left).await;
-            drop(has_turn);
-            // This comes before the caller of `close` continues.
-            node.tell(PersistentNodeState::Closed);
-            // An error means that the node was dropped and not closed.
-            drop(closed.send(withdrawn));
-            return;
+            return withdraw(node, &session, created, left).await;
         }
         // The session has ended: nothing can be deleted any more.
-        is_left = withdraw(&node, &session, created, left).await.is_err();
+        is_left = withdraw(node, &session, created, left).await.is_err();
         node.tell(PersistentNodeState::Absent);
-    };
-    if let Err(error) = &ended {
-        node.set_trouble(Some(error.clone()));
     }
-    drop(has_turn);
-    node.tell(PersistentNodeState::Closed);
-    drop(closed.send(if is_left { Err(node.not_confirmed()) } else { Ok(()) }));
+    if is_left { Err(node.not_confirmed()) } else { Ok(()) }
 }
 
 struct TellClosed(Arc<ManagedNode>);
@@ -381,14 +373,9 @@ impl Stay<'_> {
             .request(|handle| async move { session.create(&handle, path, &wanted.data, what).await })
             .await;
         match answer {
-            Ok(Ok((stat, _))) => {
-                self.failures = 0;
-                if !self.session.owns(&stat) {
-                    return Next::Look;
-                }
-                self.in_doubt = false;
-                self.own = Some(wanted.generation);
-                self.node.tell_written(wanted.generation);
+            Ok(Ok(_)) => {
+                (self.in_doubt, self.failures) = (false, 0);
+                self.written(wanted);
                 Next::Look
             }
             Ok(Err(error)) => {
@@ -455,35 +442,33 @@ impl Stay<'_> {
             }
             Err(SessionGone) => return Next::Look,
         };
-        let state =
-            match owner(stat.ephemeral_owner, self.session.session_id(), self.earlier, self.may_exist()) {
-                Owner::Ours => {
-                    let before = self.own.unwrap_or(0);
-                    // A node that was found after a lost answer may already have these data. Data that
-                    // another process has written since are kept.
-                    let is_written = before == wanted.generation || data == *wanted.data;
-                    // Older data may still come. A write of the same once more makes sure that they do not.
-                    let is_written =
-                        is_written && self.late_write.is_none_or(|late| late == wanted.generation);
-                    self.in_doubt = false;
-                    self.own = Some(before);
-                    if is_written {
-                        self.failures = 0;
-                        self.own = Some(wanted.generation);
-                        self.node.tell_written(wanted.generation);
-                        return Next::Wait(watcher.zip(watching));
-                    }
-                    // The watch also fires for this client's write, which causes a look.
-                    drop(watcher);
-                    return self.write(wanted, stat.version).await;
-                }
-                Owner::Earlier => PersistentNodeState::Absent,
-                Owner::Another => PersistentNodeState::Conflict,
-            };
-        self.own = None;
-        self.failures = 0;
-        self.node.tell(state);
-        Next::Wait(watcher.zip(watching))
+        let created = self.may_exist();
+        let state = state_by(stat.ephemeral_owner, self.session.session_id(), self.earlier, created);
+        if state != PersistentNodeState::Present {
+            (self.own, self.failures) = (None, 0);
+            self.node.tell(state);
+            return Next::Wait(watcher.zip(watching));
+        }
+        let before = self.own.unwrap_or(0);
+        (self.in_doubt, self.own) = (false, Some(before));
+        // A node that was found after a lost answer may already have these data. Data that another process has
+        // written since are kept.
+        let has_data = before == wanted.generation || data == *wanted.data;
+        // Older data may still come. A write of the same once more makes sure that they do not.
+        if has_data && self.late_write.is_none_or(|late| late == wanted.generation) {
+            self.failures = 0;
+            self.written(wanted);
+            return Next::Wait(watcher.zip(watching));
+        }
+        // The watch also fires for this client's write, which causes a look.
+        drop(watcher);
+        self.write(wanted, stat.version).await
+    }
+
+    /// Records that the node has the wanted data.
+    fn written(&mut self, wanted: &Wanted) {
+        self.own = Some(wanted.generation);
+        self.node.tell_written(wanted.generation);
     }
 
     /// Writes new data, if the node is still the same as in the last look.
@@ -499,26 +484,22 @@ impl Stay<'_> {
         match written.await {
             Ok(Ok(_)) => {
                 self.late_write = None;
-                self.own = Some(wanted.generation);
-                self.node.tell_written(wanted.generation);
+                self.written(wanted);
                 Next::Look
             }
             Ok(Err(error)) => {
                 let failure = self.session.failure(error.clone());
-                if !matches!(failure.kind, FailureKind::Unknown | FailureKind::SessionGone) {
-                    self.late_write = before;
+                match (&error, failure.kind) {
+                    (zk::Error::BadVersion, _) => self.late_write = None,
+                    (_, FailureKind::Unknown | FailureKind::SessionGone) => {}
+                    _ => self.late_write = before,
                 }
-                match error {
+                if matches!(error, zk::Error::BadVersion | zk::Error::NoNode) {
                     // Another has written to it, or it is gone. A write whose answer was lost did this too.
-                    zk::Error::BadVersion | zk::Error::NoNode => {
-                        if error == zk::Error::BadVersion {
-                            self.late_write = None;
-                        }
-                        self.failures += 1;
-                        Next::Pause(clean_up_pause(self.failures))
-                    }
-                    _ => self.failed(&failure),
+                    self.failures += 1;
+                    return Next::Pause(clean_up_pause(self.failures));
                 }
+                self.failed(&failure)
             }
             Err(SessionGone) => Next::Look,
         }

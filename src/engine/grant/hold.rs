@@ -25,12 +25,13 @@ use crate::values::path::{LockPath, NodePath};
 /// The lock, held by one node of one session. Dropping it leaves the node to cleanup.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    path_lock: Arc<PathLock>,
+    pub(crate) path_lock: Arc<PathLock>,
     session: Arc<Session>,
-    held: Arc<Held>,
+    pub(crate) held: Arc<Held>,
     /// The two numbers of its fencing token, which the guard interprets.
     token: (i64, u64),
-    how: How,
+    /// By what it was granted.
+    pub(crate) how: How,
     released: bool,
 }
 
@@ -51,11 +52,6 @@ impl Hold {
     pub(crate) fn by(mut self, how: How) -> Self {
         self.how = how;
         self
-    }
-
-    /// Returns by what it was granted.
-    pub(crate) fn how(&self) -> How {
-        self.how
     }
 
     /// Returns the hold that a room has granted; `None` if it is taken already.
@@ -92,7 +88,7 @@ impl Hold {
 
     /// Returns a ticket of the attempt that was granted it.
     pub(crate) fn ticket(&self) -> Ticket {
-        self.path_lock.client().cleanup().ticket(self.held.number())
+        self.path_lock.client().cleanup.ticket(self.held.number())
     }
 
     /// Records that the caller has the lock: from here on a guard reports a loss, and no call ends by it.
@@ -115,10 +111,6 @@ impl Hold {
         token: (i64, u64),
     ) -> Self {
         Self { path_lock, session, held, token, how: How::default(), released: true }
-    }
-
-    pub(crate) fn path_lock(&self) -> &Arc<PathLock> {
-        &self.path_lock
     }
 
     /// Returns the directory of its node.
@@ -211,10 +203,6 @@ impl Hold {
         self.held.kind()
     }
 
-    pub(crate) fn held(&self) -> &Arc<Held> {
-        &self.held
-    }
-
     /// Releases the lock, and waits until the node is deleted. Cleanup does the work, so dropping the future
     /// does not stop it.
     pub(crate) fn release(
@@ -247,7 +235,7 @@ impl Hold {
 
 /// Returns the first of these that is lost, and how, by the clock.
 pub(crate) fn first_lost(holds: &[Hold]) -> Option<(&Arc<PathLock>, LostReason)> {
-    holds.iter().find_map(|hold| Some((hold.path_lock(), hold.lost()?)))
+    holds.iter().find_map(|hold| Some((&hold.path_lock, hold.lost()?)))
 }
 
 /// Waits for the first of these futures.

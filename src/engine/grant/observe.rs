@@ -32,7 +32,7 @@ impl Call {
             path: path_lock.path().clone(),
             recipe,
             #[cfg(feature = "metrics")]
-            prefix: path_lock.client().labels().of(path_lock.path().user()),
+            prefix: path_lock.client().labels.of(path_lock.path().user()),
         });
         ask.call = life.as_deref().map(Life::number);
         Self(life)
@@ -63,9 +63,9 @@ impl Call {
 /// Reports that these holds were granted.
 fn begin_holds(life: &Arc<Life>, holds: &[Hold]) {
     let Some(first) = holds.first() else { return };
-    let (how, node, session) = (first.how(), first.node(), first.session().number());
+    let (how, node, session) = (first.how, first.node(), first.session().number());
     life.granted(GrantReport { how, node, session, holds: holds.len() });
-    holds.iter().for_each(|hold| hold.held().begin_life(life));
+    holds.iter().for_each(|hold| hold.held.begin_life(life));
 }
 
 /// Why a call was not granted, as a label.
@@ -98,7 +98,7 @@ impl Reason for TryLockError {
 
 /// Reports that a hold was converted.
 pub(crate) fn converted(held: &Held, kind: Kind) {
-    held.life().converted(read_write(kind));
+    held.life.converted(read_write(kind));
 }
 
 /// Returns by what a lock is granted if this event is the last before the grant.

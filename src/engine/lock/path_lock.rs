@@ -160,9 +160,8 @@ impl PathLock {
         recipe: Recipe,
         asked: &RequestedOptions,
     ) -> Result<Arc<Self>, BuildError> {
-        let path = LockPath::parse(client.namespace(), path)?;
-        let options =
-            asked.resolve(client.namespace(), &path, recipe, client.acl(), client.has_credentials())?;
+        let path = LockPath::parse(&client.namespace, path)?;
+        let options = asked.resolve(&client.namespace, &path, recipe, &client.acl, client.has_credentials)?;
         let path = match recipe {
             Recipe::Semaphore => path.subdirectory(LOCKS),
             Recipe::Mutex | Recipe::FairLock | Recipe::ReadWriteLock | Recipe::LeaderLatch => path,
@@ -260,7 +259,7 @@ impl PathLock {
     pub(crate) fn node_data(&self) -> Cow<'_, [u8]> {
         match &self.options.data {
             Some(data) => Cow::Borrowed(data),
-            None => Cow::Owned(self.client.process().data()),
+            None => Cow::Owned(self.client.process.data()),
         }
     }
 

@@ -94,7 +94,7 @@ pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired,
     if let Some(closed) = client.refuses(path) {
         return Err(closed.into());
     }
-    let (mut pending, Caller { reply, cancelled }) = Pending::new(client, path, client.cleanup().number());
+    let (mut pending, Caller { reply, cancelled }) = Pending::new(client, path, client.cleanup.number());
     let started = Instant::now();
     let acquisition = MultiAttempt {
         members: members.clone(),
@@ -213,7 +213,7 @@ impl MultiAttempt {
         // The leases of all members begin here, not with their grants: the wait for the next members is no
         // work under the lock.
         for hold in &holds.0 {
-            hold.held().begin_lease(self.ask.lease);
+            hold.held.begin_lease(self.ask.lease);
         }
         Ok(holds)
     }
@@ -295,7 +295,7 @@ impl MultiAttempt {
         let since = *since.get_or_insert_with(Instant::now);
         let error = AcquireError::NodeDeleted { path: path.to_owned(), times: *times };
         let denied = Why::Denied(error.into());
-        let Some(pause) = self.members.client().retry().pause(failures, since.elapsed()) else {
+        let Some(pause) = self.members.client().retry.pause(failures, since.elapsed()) else {
             return Err(denied);
         };
         let pause = if failures == 0 { Duration::ZERO } else { pause };

@@ -88,7 +88,7 @@ pub(crate) struct Held {
     /// The other holds of the same value.
     bound: Bound,
     /// Reports of the hold, once a caller has it.
-    life: GrantLife,
+    pub(crate) life: GrantLife,
 }
 
 impl Held {
@@ -135,7 +135,7 @@ impl Held {
         // It is not logged, since the caller does not have the lock yet.
         let ended = session.end_reason();
         if let Some(reason) = ended {
-            let _ = self.change(HoldEvent::SessionEnded(reason));
+            let _ = self.change(HoldEvent::Ended(reason));
         }
         ended.is_none()
     }
@@ -160,11 +160,6 @@ impl Held {
         if let Some(reason) = self.state.borrow().lost() {
             self.life.over(CallEnd::Lost(reason));
         }
-    }
-
-    /// Returns the reports of this hold.
-    pub(crate) fn life(&self) -> &GrantLife {
-        &self.life
     }
 
     /// Returns its session, unless that is dropped.
@@ -398,7 +393,7 @@ impl Held {
 
     /// Ends the hold for its holder: it is lost from here on, and its node stays until it is released.
     pub(crate) fn give_up(self: &Arc<Self>) {
-        self.apply(HoldEvent::GivenUp, None);
+        self.apply(HoldEvent::Ended(LostReason::GivenUp), None);
     }
 
     /// Begins a conversion. Returns `false` if the lock is lost.

@@ -61,7 +61,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot, id: String) -> AcquireEvent {
     let data = &path_lock.node_data();
     let both = session.request(|handle| async move {
         let create = session.create(&handle, path, data, what);
-        queue.with(|queue| queue.create_sent(number, session.number()));
+        queue.with(|queue| queue.step_aside(number, session.number()));
         let list = list_too.then(|| list(path_lock, session, &handle));
         let create = async move {
             let answer = create.await;
@@ -88,7 +88,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot, id: String) -> AcquireEvent {
         };
     };
     let (create, before) = match create {
-        Ok(created) => created,
+        Ok((node, before)) => (Answer::Is(node), before),
         Err(error) => {
             let failure = session.failure(error);
             if failure.kind == FailureKind::NoNode {
@@ -183,16 +183,15 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
 }
 
 /// Registers a created node. Returns it, and the live node right before it, if that is certain.
-pub(crate) fn created(
+fn created(
     path_lock: &PathLock,
-    session: &Arc<Session>,
+    session: &Session,
     name: String,
     stat: &zk::Stat,
-) -> (Answer<OwnNode>, Option<Neighbour>) {
-    let path = path_lock.path().child(&name);
-    session.nodes.adopt(path, path_lock.as_owner());
+) -> (OwnNode, Option<Neighbour>) {
+    session.nodes.adopt(path_lock.path().child(&name), path_lock.as_owner());
     let before = known_before(path_lock, session, &name);
-    (check_owner(session, name, stat), before)
+    (own_node(name, stat), before)
 }
 
 /// Registers a created node, for which fair contenders of the session may wait in memory. Returns the live
@@ -248,7 +247,10 @@ pub(crate) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
             if path_lock.naming().family != Family::ReadWrite {
                 path_lock.queue().with(|queue| queue.know(session.number(), name));
             }
-            check_owner(session, name.to_owned(), &stat)
+            match session.owns(&stat) {
+                true => Answer::Is(own_node(name.to_owned(), &stat)),
+                false => Answer::no(FailureKind::SessionGone),
+            }
         }
         Answer::No(failure) => Answer::No(failure),
     })
@@ -368,12 +370,8 @@ pub(crate) fn read_list(path_lock: &PathLock, session: &Arc<Session>, children: 
     listing
 }
 
-/// Checks that an existing node is this session's, and ends the session if it is another's.
-pub(crate) fn check_owner(session: &Session, name: String, stat: &zk::Stat) -> Answer<OwnNode> {
-    if !session.owns(stat) {
-        return Answer::no(FailureKind::SessionGone);
-    }
-    Answer::Is(OwnNode { name, czxid: (!stat.is_invalid()).then_some(stat.czxid) })
+fn own_node(name: String, stat: &zk::Stat) -> OwnNode {
+    OwnNode { name, czxid: (!stat.is_invalid()).then_some(stat.czxid) }
 }
 
 /// Returns the answer to a request.
@@ -396,11 +394,11 @@ pub(crate) fn delete_late_creates(
     for late in session.unknown_creates.take_late(directory, children) {
         let path = directory.user();
         log::debug!(path, node = late, "a create came through after it was given up");
-        path_lock.client().cleanup().submit(Item {
+        path_lock.client().cleanup.submit(Item {
             session: Arc::clone(session),
             directory: directory.clone(),
             orphan: Orphan::Node(late.to_owned()),
-            number: path_lock.client().cleanup().number(),
+            number: path_lock.client().cleanup.number(),
             until_gone: None,
             done: None,
         });

@@ -50,7 +50,7 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
         });
     }
     // Another node that no reader may be inside: its own watch would hear of the upgrade later.
-    hold.path_lock().close_shared_node();
+    hold.path_lock.close_shared_node();
     start(hold, Kind::Exclusive).await.ok()
 }
 
@@ -59,8 +59,8 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
 fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     let (reply, outcome) = oneshot::channel();
     let counted = hold.session().running.subscribe();
-    let client = Arc::clone(hold.path_lock().client());
-    let ticket = client.cleanup().ticket(hold.held().number());
+    let client = Arc::clone(hold.path_lock.client());
+    let ticket = client.cleanup.ticket(hold.held.number());
     client.spawn(async move {
         let outcome = convert(hold, kind).await;
         drop(counted);
@@ -73,14 +73,14 @@ fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
 }
 
 async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
-    let (path_lock, session) = (Arc::clone(hold.path_lock()), Arc::clone(hold.session()));
+    let (path_lock, session) = (Arc::clone(&hold.path_lock), Arc::clone(hold.session()));
     let (naming, own) = (path_lock.naming(), hold.node());
     // Reads the clock: a lock that another session may hold is not converted.
     if let Some(reason) = hold.lost() {
         return lost(hold, reason);
     }
     let new = naming.converted_name(&own, &new_id(naming), kind);
-    let Some(new) = new.filter(|_| hold.held().begin_conversion()) else {
+    let Some(new) = new.filter(|_| hold.held.begin_conversion()) else {
         let reason = hold.lost().unwrap_or(LostReason::Closed);
         return lost(hold, reason);
     };
@@ -90,7 +90,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
         Kind::Exclusive => Conversion::upgrade(own.clone(), new.clone()),
     };
     let mut unfinished = Unfinished { hold: hold.without_release(), own, new, finished: false };
-    let number = hold.held().number();
+    let number = hold.held.number();
     let seat = Seat { path_lock: &path_lock, session: &session, number, kind };
     let mut requests = ConversionRequests { path_lock: &path_lock, session: &session, written: None };
     let mut awaits_until = None;
@@ -128,7 +128,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
 
 /// Determines the node by which the lock is held from now on, and has the other deleted.
 async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> ConversionOutcome {
-    let (session, held) = (Arc::clone(hold.session()), Arc::clone(hold.held()));
+    let (session, held) = (Arc::clone(hold.session()), Arc::clone(&hold.held));
     let reason = match converted {
         Converted::Done { node, zxid } => {
             if held.end_conversion(&node, kind) {
@@ -163,7 +163,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
             // The holder is notified before the rest is deleted, which may take long.
             held.conversion_lost(reason);
             if gone {
-                session.nodes.disown(&hold.path_lock().path().child(own));
+                session.nodes.disown(&hold.path_lock.path().child(own));
             }
             delete(&hold, nodes).await;
             reason
@@ -176,7 +176,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
 }
 
 fn not_converted(guard: Hold, why: NotConverted) -> ConversionError<Hold> {
-    let path_lock = guard.path_lock();
+    let path_lock = &guard.path_lock;
     let source = match why {
         NotConverted::Contended => {
             let path = path_lock.path().user().to_owned();
@@ -189,7 +189,7 @@ fn not_converted(guard: Hold, why: NotConverted) -> ConversionError<Hold> {
 }
 
 fn lost(guard: Hold, reason: LostReason) -> ConversionOutcome {
-    let source = Lost { path: guard.path_lock().path().user().into(), reason };
+    let source = Lost { path: guard.path_lock.path().user().into(), reason };
     Err(ConversionError::Lost { guard, source })
 }
 
@@ -202,11 +202,11 @@ async fn delete(hold: &Hold, names: Vec<String>) {
 }
 
 fn submit(hold: &Hold, names: Vec<String>, done: Option<Done>) {
-    hold.path_lock().client().cleanup().submit(Item {
+    hold.path_lock.client().cleanup.submit(Item {
         session: Arc::clone(hold.session()),
-        directory: hold.path_lock().path().clone(),
+        directory: hold.path_lock.path().clone(),
         orphan: Orphan::Nodes(names),
-        number: hold.held().number(),
+        number: hold.held.number(),
         until_gone: None,
         done,
     });
@@ -226,7 +226,7 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.finished {
             let hold = &self.hold;
-            hold.held().conversion_over(LostReason::Closed);
+            hold.held.conversion_over(LostReason::Closed);
             submit(hold, vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)], None);
         }
     }
@@ -294,7 +294,7 @@ impl ConversionRequests<'_> {
     /// likely a requested revocation, which must be read before. `None`, which is any version, once a
     /// revocation has been requested, or the node has been read often enough.
     fn version(&self, path: &str, hold: &Hold) -> Option<i32> {
-        if hold.held().is_revocation_requested() {
+        if hold.held.is_revocation_requested() {
             return None;
         }
         match self.written.as_ref().filter(|written| written.path == path) {
@@ -311,7 +311,7 @@ impl ConversionRequests<'_> {
         self.written = match handle.get_data(path).await {
             Ok((data, stat)) => {
                 if data == MARKER {
-                    hold.held().request_revocation();
+                    hold.held.request_revocation();
                 }
                 Some(WrittenNode { path: path.to_owned(), version: stat.version, reads: reads + 1 })
             }

@@ -44,8 +44,8 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
     if let Some(lost) = lost_now() {
         return Err(lost.into());
     }
-    let client = owner.path_lock().client();
-    let (session, policy) = (Arc::clone(owner.session()), *client.retry());
+    let client = owner.path_lock.client();
+    let (session, policy) = (Arc::clone(owner.session()), client.retry);
     let mut losses: Vec<_> = holds.iter().map(|hold| Box::pin(hold.when_lost())).collect();
     let given = path.clone();
     let answer = client.run_while_polled(async move {

@@ -85,7 +85,7 @@ pub(crate) async fn revocation_requested(
 
 /// Requests revocation from the holder or waiter with this node. Returns `Ok` if the node no longer exists.
 pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result<(), Error> {
-    let path = &LockPath::parse(client.namespace(), node)
+    let path = &LockPath::parse(&client.namespace, node)
         .map_err(|invalid| not_asked(client, node, RequestFailure::InvalidPath(Arc::new(invalid))))?;
     let asked = client.ask(|_, handle| async move {
         match handle.set_data(path.server(), MARKER, None).await {

@@ -96,7 +96,7 @@ pub(crate) async fn transact(holds: &[&Hold], operations: Vec<Operation>) -> Res
     let write = PendingWrite::begin(holds);
     let was_sent = Arc::clone(&write.was_sent);
     let shared = holds.iter().map(|hold| hold.without_release()).collect();
-    match first.path_lock().client().run(commit(shared, operations, write)).await {
+    match first.path_lock.client().run(commit(shared, operations, write)).await {
         Some(result) => result,
         // The client has ended, and the task with it.
         None if was_sent.load(Ordering::Acquire) => Err(unknown(first, zk::Error::ClientClosed)),
@@ -124,7 +124,7 @@ struct PendingWrite {
 
 impl PendingWrite {
     fn begin(holds: &[&Hold]) -> Self {
-        let held: Vec<_> = holds.iter().map(|hold| Arc::clone(hold.held())).collect();
+        let held: Vec<_> = holds.iter().map(|hold| Arc::clone(&hold.held)).collect();
         held.iter().for_each(|held| held.begin_write());
         Self { held, was_sent: Arc::default(), known: false }
     }
@@ -145,7 +145,7 @@ async fn commit(
 ) -> Result<(), TransactionError> {
     let Some(first) = holds.first() else { return Ok(()) };
     let session = first.session();
-    let acls = to_library(&first.path_lock().options().acl);
+    let acls = to_library(&first.path_lock.options().acl);
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
     let nodes: Vec<_> = holds.iter().map(Hold::node).collect();
     let paths: Vec<_> = holds.iter().zip(&nodes).map(|(hold, node)| hold.directory().child(node)).collect();
@@ -185,7 +185,7 @@ async fn commit(
                 index.checked_sub(holds.len()).and_then(|index| Some((index, operations.get(index)?)));
             match (checked, operation) {
                 (Some((hold, node)), _) if source == zk::Error::NoNode => {
-                    hold.held().node_deleted(Arc::clone(node));
+                    hold.held.node_deleted(Arc::clone(node));
                     Err(lost(hold, LostReason::NodeDeleted))
                 }
                 // The ACL of the lock node does not let its own creator read it.

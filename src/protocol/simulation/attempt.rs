@@ -349,7 +349,7 @@ impl World<'_> {
             let expects = watched && (tries || queue.expects_first(session, kind));
             !(expects || fair && queue.may_skip_list(session))
         });
-        self.queue(c, |queue, session| queue.create_sent(number, session));
+        self.queue(c, |queue, session| queue.step_aside(number, session));
         let mut standing = Standing::Unknown;
         let lost = self.choices.rarely(40, 3);
         let create = if lost > 0 {

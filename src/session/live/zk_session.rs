@@ -192,7 +192,7 @@ impl Session {
             // This comes first: a task that is notified of the end must find no guard that still reports
             // `Held`.
             for lock in self.holds.active() {
-                lock.on(HoldEvent::SessionEnding(reason));
+                lock.on(HoldEvent::Ended(reason));
             }
         }
         let first = self.ended.send_if_modified(|ended| {
@@ -205,7 +205,7 @@ impl Session {
         if first {
             // A lock that is registered from now on sees the end itself.
             for node in self.holds.all() {
-                node.lock.on(HoldEvent::SessionEnded(reason));
+                node.lock.on(HoldEvent::Ended(reason));
             }
             self.directory_watches.clear();
             self.tell_news();
