@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use raw::{Body, Parse, Raw, dial, op, read_frame, write_frame};
+use raw::{Body, Parse, Raw, dial, op, read_frame, resident, write_frame};
 use zookeeper_test_server::{LogKind, Match, Op, Reason, Server};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -16,12 +16,6 @@ const MIB: usize = 1 << 20;
 
 /// One test at a time measures the memory of the process.
 static MEMORY: Mutex<()> = Mutex::new(());
-
-/// The memory that the process takes, where the system says so.
-fn resident() -> Option<usize> {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
-    Some(pages.split(' ').nth(1)?.parse::<usize>().ok()? * 4096)
-}
 
 /// Runs what may take so many bytes at most, more or less.
 fn takes_at_most(bytes: usize, what: impl FnOnce()) {
