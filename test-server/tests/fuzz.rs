@@ -333,6 +333,8 @@ impl Stage {
             .max_queued(if bytes.one_in(2) { MAX_QUEUED } else { MAX_FRAME })
             .super_digest(SUPER)
             .tick(Duration::from_millis(50))
+            .container_check_interval(Duration::from_millis(50))
+            .max_session_timeout(Duration::from_millis(T as u64))
             .start()
             .unwrap();
         let addr = server.addr();
@@ -493,14 +495,26 @@ impl Stage {
         assert!(logged, "closed for no reason after {}", bytes.escape_ascii());
     }
 
+    /// Has a request of the witness done.
+    fn serves(&mut self, op: i32, body: &Body) -> Frame {
+        match self.witness.ask(op, body) {
+            Ok((_, frame)) if frame.error == 0 => frame,
+            other => {
+                let (witness, log) = (self.witness.session(), self.server.log());
+                let of_witness = log.iter().rev().filter(|entry| entry.session == witness);
+                let last: Vec<_> = of_witness.map(|entry| (entry.op, entry.kind)).take(9).collect();
+                panic!("the request {op} of the witness: {other:?}; before: {last:?}");
+            }
+        }
+    }
+
     /// Has the witness served.
     fn check(&mut self) {
         let begun = Instant::now();
-        let node = Body::new().string("/witness");
-        self.witness.call(op::CREATE, &Body::create("/witness", b"here", 0));
-        let read = self.witness.call(op::GET_DATA, &Body::path_watch("/witness", false));
+        self.serves(op::CREATE, &Body::create("/witness", b"here", 0));
+        let read = self.serves(op::GET_DATA, &Body::path_watch("/witness", false));
         assert_eq!(raw::Parse(&read.body).buffer(), Some(&b"here"[..]));
-        self.witness.call(op::DELETE, &node.i32(-1));
+        self.serves(op::DELETE, &Body::new().string("/witness").i32(-1));
         self.slowest = self.slowest.max(begun.elapsed());
         assert!(begun.elapsed() < BOUND, "the witness waits for {:?}", begun.elapsed());
         assert!(resident().is_none_or(|bytes| bytes < MEMORY), "{} MiB", resident().unwrap_or(0) >> 20);
