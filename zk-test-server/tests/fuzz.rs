@@ -15,7 +15,6 @@ mod served;
 
 use std::env;
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{BufRead as _, Write as _};
 use std::time::{Duration, Instant};
 
 use raw::{Body, op};
@@ -248,16 +247,6 @@ impl Lines {
     }
 }
 
-/// Sends a line; returns whether the command was done.
-fn is_done(served: &mut Served, line: &[u8]) -> bool {
-    served.admin.get_mut().write_all(&[line, b"\n"].concat()).unwrap();
-    let mut reply = String::new();
-    let read = served.admin.read_line(&mut reply);
-    let reply: Value = serde_json::from_str(&reply)
-        .unwrap_or_else(|_| panic!("{read:?} {reply:?} is the reply to {}", line.escape_ascii()));
-    reply["ok"].as_bool().unwrap_or_else(|| panic!("{reply}"))
-}
-
 /// Ends what was done to clients, and has one served.
 fn check(served: &mut Served) {
     served.run("clear_faults", json!({}));
@@ -301,7 +290,7 @@ fn each_line_has_a_reply_and_none_harms_the_server() {
                 continue;
             }
             sent += 1;
-            done += u64::from(is_done(&mut served, &line));
+            done += u64::from(served.send(&line)["ok"].as_bool().unwrap());
             if lines.random.below(20) == 0 {
                 served.connect_again();
             }

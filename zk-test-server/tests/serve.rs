@@ -135,7 +135,7 @@ fn sessions_are_cut_stalled_isolated_and_expired() {
     assert_eq!(sessions["sessions"][0]["ephemerals"], json!(["/e"]));
     served.run("expire_session", json!({ "session": session }));
     assert!(!served.exists("/e"));
-    let again = served.send(&json!({ "do": "expire_session", "session": session }).to_string());
+    let again = served.send(json!({ "do": "expire_session", "session": session }).to_string());
     assert_eq!(again["ok"], false);
 }
 

@@ -1,7 +1,7 @@
 //! `zk-test-server`, started, with a connection to its admin port.
 #![allow(dead_code, unreachable_pub, reason = "every test file uses another part of it")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -56,17 +56,23 @@ impl Served {
     }
 
     /// Sends a line, and returns the reply.
-    pub fn send(&mut self, line: &str) -> Value {
-        self.admin.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+    pub fn send(&mut self, line: impl AsRef<[u8]>) -> Value {
+        let line = line.as_ref();
+        self.admin.get_mut().write_all(&[line, b"\n"].concat()).unwrap();
         let mut reply = String::new();
-        self.admin.read_line(&mut reply).unwrap();
-        serde_json::from_str(&reply).unwrap()
+        let read = self.admin.read_line(&mut reply);
+        serde_json::from_str(&reply).unwrap_or_else(|_| {
+            drop(self.process.stdin.take());
+            let mut stderr = String::new();
+            let _ = self.process.stderr.take().unwrap().read_to_string(&mut stderr);
+            panic!("{read:?} {reply:?} is the reply to {}: {stderr}", line.escape_ascii())
+        })
     }
 
     /// Has a command done; returns the reply.
     pub fn run(&mut self, verb: &str, mut fields: Value) -> Value {
         fields["do"] = verb.into();
-        let reply = self.send(&fields.to_string());
+        let reply = self.send(fields.to_string());
         assert_eq!(reply["ok"], true, "{fields}: {reply}");
         reply
     }
