@@ -69,6 +69,7 @@ pub enum Version {
     ///   connection without a reply.
     /// - Session ids and transaction ids count from 1.
     /// - Credentials have the scheme `digest`; others are refused.
+    /// - There is no read-only mode: [`Member::ReadOnly`] is as [`Member::Down`].
     /// - A create in a multi has its Stat, and watch events have the zxid -1.
     /// - `srvr` and `stat` begin with `ClickHouse Keeper version:`.
     ClickHouseKeeper,
@@ -646,7 +647,7 @@ impl State {
                     };
                     if size > HARD_OUT {
                         // The reply would be too large for any client.
-                        conn.kill(End::Reset);
+                        self.drop_slow(conn);
                         return Err(ServerError::Marshalling);
                     }
                     results.push((op, result));

@@ -104,6 +104,17 @@ fn large_replies_share_their_data_with_the_tree() {
 }
 
 #[test]
+fn a_reply_that_is_too_large_for_any_client_closes_its_connection_and_is_logged() {
+    let server = Server::start().unwrap();
+    server.create("/big", vec![b'x'; MIB]).unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    let reads = vec![(op::GET_DATA, Body::path_watch("/big", false)); 65];
+    raw.send(op::MULTI_READ, &Body::multi(&reads)).unwrap();
+    raw.recv().unwrap_err();
+    assert_eq!(closed(&server, Reason::Slow), 1);
+}
+
+#[test]
 fn reads_of_a_connection_that_is_gone_are_not_done_and_writes_are() {
     let server = Server::start().unwrap();
     server.create("/a", "").unwrap();
