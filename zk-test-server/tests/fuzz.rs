@@ -17,13 +17,15 @@ use std::env;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};
 
-use raw::{Body, op};
+use raw::{Body, Raw, op};
 use serde_json::{Map, Value, json};
 use served::Served;
 use test_support::Random;
 
 /// Lines until another server is started.
 const LINES: u64 = 2000;
+/// The session timeout of a client that says nothing while this process gets no processor, in milliseconds.
+const LONG: i32 = 3_600_000;
 /// One of so many parts is odd, by the seed.
 const ODDS: [u64; 3] = [50, 10, 2];
 
@@ -256,7 +258,7 @@ fn check(served: &mut Served) {
         served.run("set_member", json!({ "index": index, "member": "current" }));
     }
     served.run("restart", json!({}));
-    let mut raw = served.connect();
+    let mut raw = Raw::connect(served.addrs[0], LONG).unwrap();
     raw.create("/witness", 1);
     raw.call(op::CLOSE_SESSION, &Body::new());
     served.run("wait_until", json!({ "missing": "/witness", "timeout_ms": 60_000 }));
@@ -277,7 +279,8 @@ fn each_line_has_a_reply_and_none_harms_the_server() {
         println!("server {servers}: FUZZ_SEED={}", seed + servers);
         let odds = ODDS[(seed + servers) as usize % ODDS.len()];
         let mut lines = Lines { random: Random::new(seed + servers), odds };
-        let mut served = Served::start(&["--cluster", "3", "--tick", "50"]);
+        let mut served =
+            Served::start(&["--cluster", "3", "--tick", "50", "--max-session-timeout", "3600000"]);
         for line in 0..LINES {
             if line % 100 == 0 {
                 check(&mut served);
