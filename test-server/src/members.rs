@@ -52,7 +52,7 @@ pub enum Member {
     /// It is cut off from the others, and in ZooKeeper's read-only mode (`readonlymode.enabled`): it accepts
     /// clients that allow for that, replies to reads with the state when it was cut off, and refuses writes.
     /// It closes its connections when the mode begins and when it ends. A session that begins in this mode
-    /// is known to this member alone, and ends with the mode.
+    /// is known to this member alone, has no ephemeral nodes, and ends with the mode.
     ReadOnly,
     /// It does not run, or knows that it is cut off: it closes its connections, and each new one at once.
     Down,
@@ -113,6 +113,8 @@ impl State {
 
     /// Changes the condition of a member; returns `false` if there is no such member.
     pub(crate) fn set_member(&mut self, index: usize, member: Member) -> bool {
+        let has_mode = member != Member::ReadOnly || !self.config.version.is_keeper();
+        let member = if has_mode { member } else { Member::Down };
         let could_commit = self.has_quorum();
         let Some(before) = self.members.get(index).map(|standing| standing.member) else { return false };
         if before == member {

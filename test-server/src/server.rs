@@ -943,7 +943,7 @@ impl Server {
     ///
     /// # Errors
     /// Those of ZooKeeper's `create`; [`ServerError::SessionExpired`] if an ephemeral node's owner does not
-    /// exist.
+    /// exist, or is known to a member in [read-only mode](crate::Member::ReadOnly) alone.
     pub fn create_as(
         &self,
         path: &str,
@@ -958,7 +958,8 @@ impl Server {
             CreateMode::EphemeralSequential => (opcode::CREATE, 3),
             CreateMode::Container => (opcode::CREATE_CONTAINER, 4),
         };
-        if flags & 1 == 1 && self.shared.with(|state| state.sessions.get(owner).is_none()) {
+        let is_known = |state: &mut State| state.sessions.get(owner).is_some_and(|it| it.local.is_none());
+        if flags & 1 == 1 && !self.shared.with(is_known) {
             return Err(ServerError::SessionExpired);
         }
         for (end, _) in path.match_indices('/').filter(|(end, _)| *end > 0) {

@@ -69,6 +69,7 @@ pub enum Version {
     ///   connection without a reply.
     /// - Session ids and transaction ids count from 1.
     /// - Credentials have the scheme `digest`; others are refused.
+    /// - There is no read-only mode: [`Member::ReadOnly`] is as [`Member::Down`].
     /// - A create in a multi has its Stat, and watch events have the zxid -1.
     /// - `srvr` and `stat` begin with `ClickHouse Keeper version:`.
     ClickHouseKeeper,
@@ -646,7 +647,7 @@ impl State {
                     };
                     if size > HARD_OUT {
                         // The reply would be too large for any client.
-                        conn.kill(End::Reset);
+                        self.drop_slow(conn);
                         return Err(ServerError::Marshalling);
                     }
                     results.push((op, result));
@@ -836,20 +837,27 @@ impl State {
         writes: &[Write],
     ) -> Result<Vec<Effect>, (usize, ServerError)> {
         let at = self.stamp();
-        self.keep_old_acls(writes);
+        let old = self.old_acls_of(writes);
         let (effects, changes) = txn::apply(&mut self.tree, who, writes, at)?;
+        self.keep_old_acls(old);
         self.publish(who.session, &changes);
         Ok(effects)
     }
 
-    /// Remembers the lists that writes replace, if that goes wrong as in ZooKeeper: what came before is held
-    /// to the old list.
-    fn keep_old_acls(&mut self, writes: &[Write]) {
-        for write in writes.iter().filter(|_| self.config.races) {
-            let Write::SetAcl { path, .. } = write else { continue };
-            let Some(node) = self.tree.get(path) else { continue };
-            let old = OldAcl { path: path.clone(), acl: Arc::clone(&node.acl), until: self.next_request };
-            self.old_acls.retain(|older| older.path != *path);
+    /// Returns the lists that writes replace, if races are lost: what came before is held to the old list.
+    fn old_acls_of(&self, writes: &[Write]) -> Vec<OldAcl> {
+        let old = |write: &Write| {
+            let Write::SetAcl { path, .. } = write else { return None };
+            let acl = Arc::clone(&self.tree.get(path)?.acl);
+            Some(OldAcl { path: path.clone(), acl, until: self.next_request })
+        };
+        writes.iter().filter(|_| self.config.races).filter_map(old).collect()
+    }
+
+    /// Remembers lists that were replaced.
+    fn keep_old_acls(&mut self, replaced: Vec<OldAcl>) {
+        for old in replaced {
+            self.old_acls.retain(|older| older.path != old.path);
             self.old_acls.truncate(OLD_ACLS - 1);
             self.old_acls.insert(0, old);
         }

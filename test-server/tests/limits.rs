@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use raw::{Body, Parse, Raw, dial, op, read_frame, write_frame};
+use raw::{Body, Parse, Raw, dial, op, read_frame, resident, write_frame};
 use zookeeper_test_server::{Builder, LogKind, Match, Op, Reason, Server};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -16,12 +16,6 @@ const MIB: usize = 1 << 20;
 
 /// One test at a time measures the memory of the process.
 static MEMORY: Mutex<()> = Mutex::new(());
-
-/// The memory that the process takes, where the system says so.
-fn resident() -> Option<usize> {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
-    Some(pages.split(' ').nth(1)?.parse::<usize>().ok()? * 4096)
-}
 
 /// Runs what may take so many bytes at most, more or less.
 fn takes_at_most(bytes: usize, what: impl FnOnce()) {
@@ -115,6 +109,17 @@ fn large_replies_share_their_data_with_the_tree() {
         assert_eq!((reply.error, parse.i32(), parse.bool(), parse.i32()), (0, op::GET_DATA, false, 0));
         assert_eq!(parse.buffer().unwrap().len(), MIB);
     }
+}
+
+#[test]
+fn a_reply_that_is_too_large_for_any_client_closes_its_connection_and_is_logged() {
+    let server = Server::start().unwrap();
+    server.create("/big", vec![b'x'; MIB]).unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    let reads = vec![(op::GET_DATA, Body::path_watch("/big", false)); 65];
+    raw.send(op::MULTI_READ, &Body::multi(&reads)).unwrap();
+    raw.recv().unwrap_err();
+    assert_eq!(closed(&server, Reason::Slow), 1);
 }
 
 #[test]

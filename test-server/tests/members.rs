@@ -12,7 +12,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use raw::{Body, Raw, op};
-use zookeeper_test_server::{CreateMode, HistoryEvent, Isolation, LogKind, Match, Member, Op, Server, View};
+use zookeeper_test_server::{
+    CreateMode, HistoryEvent, Isolation, LogKind, Match, Member, Op, Server, ServerError, Version, View,
+};
 
 const T: i32 = 40_000;
 const SOON: Duration = Duration::from_secs(60);
@@ -231,12 +233,13 @@ fn a_session_of_a_read_only_member_is_known_to_this_member_alone_and_ends_with_t
     hello.0.pop();
     let mut back = Raw::open(addrs[0], &hello.bool(true)).unwrap();
     assert_eq!(back.session(), raw.session());
-    server.create_as("/a", "", CreateMode::Ephemeral, raw.session()).unwrap();
+    let node = server.create_as("/a", "", CreateMode::Ephemeral, raw.session());
+    assert_eq!(node, Err(ServerError::SessionExpired), "the others do not know it");
 
     server.set_member(0, Member::Current);
     assert_eq!(back.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof);
     assert_eq!(moves(&raw, addrs[0], 0).unwrap().session(), 0, "it has ended");
-    assert!(!server.exists("/a") && server.sessions().is_empty());
+    assert!(server.sessions().is_empty());
     let events = events_of(&server, &raw);
     assert!(events.contains(&HistoryEvent::SessionExpired), "{events:?}");
 }
@@ -257,4 +260,16 @@ fn the_sessions_of_another_read_only_member_go_on() {
     assert!(exists(&mut stays, "/"));
     assert!(events_of(&server, &ends).contains(&HistoryEvent::SessionExpired));
     assert_eq!(events_of(&server, &stays), [HistoryEvent::SessionOpened]);
+}
+
+#[test]
+fn a_clickhouse_keeper_has_no_read_only_mode() {
+    let server = Server::builder().zookeeper_version(Version::ClickHouseKeeper).members(3).start().unwrap();
+    let addr = server.addr();
+    let mut raw = Raw::connect(addr, T).unwrap();
+    assert!(server.set_member(0, Member::ReadOnly));
+    assert_eq!(raw.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    Raw::read_only(addr, T).unwrap_err();
+    server.set_member(0, Member::Current);
+    Raw::connect(addr, T).unwrap().create("/a", 0);
 }

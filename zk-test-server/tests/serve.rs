@@ -7,77 +7,15 @@
 
 #[path = "../../test-server/tests/raw/mod.rs"]
 mod raw;
+mod served;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::net::TcpStream;
+use std::process::Stdio;
 
 use raw::{Body, Raw, op};
 use serde_json::{Value, json};
-
-const T: i32 = 10_000;
-
-/// The program, with a connection to its admin port. It ends with the test.
-struct Served {
-    process: Child,
-    _stdout: BufReader<ChildStdout>,
-    addrs: Vec<SocketAddr>,
-    admin: BufReader<TcpStream>,
-}
-
-fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_zk-test-server"));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-impl Served {
-    fn start(options: &[&str]) -> Self {
-        let mut command = command();
-        command.args(["--exit-with-stdin", "--admin", "0"]).args(options);
-        let mut process = command.spawn().unwrap();
-        let mut stdout = BufReader::new(process.stdout.take().unwrap());
-        let mut ready = String::new();
-        stdout.read_line(&mut ready).unwrap();
-        let ready: Value = serde_json::from_str(&ready).unwrap();
-        assert_eq!(ready["ready"], true, "{ready}");
-        let admin = TcpStream::connect(ready["admin"].as_str().unwrap()).unwrap();
-        let connect = ready["connect"].as_str().unwrap();
-        let addrs = connect.split(',').map(|addr| addr.parse().unwrap()).collect();
-        Self { process, _stdout: stdout, addrs, admin: BufReader::new(admin) }
-    }
-
-    /// Sends a line, and returns the reply.
-    fn send(&mut self, line: &str) -> Value {
-        self.admin.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
-        let mut reply = String::new();
-        self.admin.read_line(&mut reply).unwrap();
-        serde_json::from_str(&reply).unwrap()
-    }
-
-    /// Has a command done; returns the reply.
-    fn run(&mut self, verb: &str, mut fields: Value) -> Value {
-        fields["do"] = verb.into();
-        let reply = self.send(&fields.to_string());
-        assert_eq!(reply["ok"], true, "{fields}: {reply}");
-        reply
-    }
-
-    fn exists(&mut self, path: &str) -> bool {
-        self.run("exists", json!({ "path": path }))["exists"].as_bool().unwrap()
-    }
-
-    fn connect(&self) -> Raw {
-        Raw::connect(self.addrs[0], T).unwrap()
-    }
-
-    /// Ends the input; returns the exit code and what was said on stderr.
-    fn end(mut self) -> (Option<i32>, String) {
-        drop(self.process.stdin.take());
-        let output = self.process.wait_with_output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    }
-}
+use served::{Served, T, command};
 
 #[test]
 fn serves_until_its_input_ends_if_asked_and_says_so() {
@@ -197,7 +135,7 @@ fn sessions_are_cut_stalled_isolated_and_expired() {
     assert_eq!(sessions["sessions"][0]["ephemerals"], json!(["/e"]));
     served.run("expire_session", json!({ "session": session }));
     assert!(!served.exists("/e"));
-    let again = served.send(&json!({ "do": "expire_session", "session": session }).to_string());
+    let again = served.send(json!({ "do": "expire_session", "session": session }).to_string());
     assert_eq!(again["ok"], false);
 }
 
@@ -252,6 +190,34 @@ fn the_clock_is_moved_and_the_history_tells_what_follows() {
         history.as_array().unwrap().iter().map(|entry| (&entry["event"], &entry["path"])).collect();
     assert_eq!(events, [(&json!("session_expired"), &Value::Null), (&json!("deleted"), &json!("/e"))]);
     assert_eq!(history[1]["session"], format!("{:#x}", raw.session()));
+}
+
+#[test]
+fn a_line_that_is_too_long_is_refused_and_what_is_behind_it_is_not_done() {
+    const LINE: usize = 16 << 20;
+    let mut served = Served::start(&[]);
+    let command = r#"{"do":"create","path":"/behind"}"#;
+    let admin = served.admin.get_mut();
+    admin.write_all(&vec![b' '; LINE]).unwrap();
+    admin.write_all(format!("{command}\n{command}\n").as_bytes()).unwrap();
+    let mut replies = String::new();
+    served.admin.read_to_string(&mut replies).unwrap();
+    let refused = json!({ "error": "a line has more than 16777216 bytes", "ok": false });
+    assert_eq!(serde_json::from_str::<Value>(&replies).unwrap(), refused);
+    served.connect_again();
+    assert!(!served.exists("/behind"));
+    // As long as can be.
+    let admin = served.admin.get_mut();
+    admin.write_all(&vec![b' '; LINE - command.len() - 1]).unwrap();
+    assert_eq!(served.send(command), json!({ "ok": true }));
+}
+
+#[test]
+fn a_line_that_is_no_text_is_refused() {
+    let mut served = Served::start(&[]);
+    served.admin.get_mut().write_all(b"{\"do\":\"\xff\"}\n").unwrap();
+    let refused = served.send(r#"{"do":"sessions"}"#);
+    assert!(refused["error"].as_str().unwrap().starts_with("not JSON: "), "{refused}");
 }
 
 #[test]
