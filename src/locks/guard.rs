@@ -193,7 +193,7 @@ guard_methods!(
 
 impl<M: Mode + Default> LockGuard<M> {
     pub(crate) fn new(hold: Hold) -> Self {
-        hold.is_had();
+        hold.note_had();
         Self { hold: Arc::new(hold), mode: M::default() }
     }
 }

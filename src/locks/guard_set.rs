@@ -185,7 +185,7 @@ pub(crate) struct GuardSet {
 impl GuardSet {
     /// Makes the holds of a grant one.
     pub(crate) fn new(granted: Vec<Hold>) -> Self {
-        granted.iter().for_each(Hold::is_had);
+        granted.iter().for_each(Hold::note_had);
         Self::of(granted.into_iter().map(Arc::new).collect())
     }
 

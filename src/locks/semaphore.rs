@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::blocking::block_on;
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
-use crate::engine::attempts::attempt;
+use crate::engine::attempts::run;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
@@ -272,14 +272,14 @@ impl InterProcessSemaphore {
     async fn granted_many(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, AcquireError> {
         check_lease(&ask, self.path())?;
         let call = Call::begin(&self.path_lock, &mut ask);
-        let attempt = |ask| attempt::acquire_permits(Arc::clone(&self.path_lock), n, ask);
+        let attempt = |ask| run::acquire_permits(Arc::clone(&self.path_lock), n, ask);
         let holds = until_had(ask, attempt, Vec::as_slice).await;
         call.ended(&self.path_lock, holds, Vec::as_slice).map(SemaphorePermit::new)
     }
 
     async fn granted_at_once(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, TryLockError> {
         let call = Call::begin(&self.path_lock, &mut ask);
-        let granted = had(attempt::acquire_permits(Arc::clone(&self.path_lock), n, ask).await, Vec::as_slice);
+        let granted = had(run::acquire_permits(Arc::clone(&self.path_lock), n, ask).await, Vec::as_slice);
         call.ended(&self.path_lock, granted, Vec::as_slice).map(SemaphorePermit::new)
     }
 

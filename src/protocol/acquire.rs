@@ -1,7 +1,7 @@
 //! The part of an attempt in one session, as a state machine: creates a node, finds it after a lost reply,
 //! waits, and is granted the lock. Pure: no client, clock, task or random number.
 //!
-//! The [attempt](crate::engine::attempts::attempt) carries out each [`AcquireStep`] and returns its [`AcquireEvent`],
+//! The [attempt](crate::engine::attempts::run) carries out each [`AcquireStep`] and returns its [`AcquireEvent`],
 //! one at a time, until the step is [`AcquireStep::Finish`]. All decisions about unknown outcomes are made
 //! here.
 //!

@@ -430,7 +430,7 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
                 return reports.set(Status::Left { why: Some(error), released: None });
             }
         };
-        hold.is_had();
+        hold.note_had();
         let term = Term::new(&hold);
         // Dropped before the hold, however this ends.
         let given_up = GivesUp(Arc::clone(&hold.held));

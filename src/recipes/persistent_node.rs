@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
 use crate::engine::data::persistent_node::{self, ManagedNode, PathTurn, Wanted};
+use crate::engine::lock::lock_options::check_acl;
 use crate::error::{BuildError, Cause, PersistentNodeError};
 pub use crate::protocol::persistent_node::PersistentNodeState;
 use crate::session::core::Core;
@@ -336,9 +337,7 @@ impl sealed::Buildable for PersistentNode {
             return Err(invalid("data", "it has at most 1,000,000 bytes"));
         }
         let acl = asked.acl.unwrap_or_else(|| Arc::clone(&client.acl));
-        if acl.is_empty() {
-            return Err(invalid("acl", "it grants no permission"));
-        }
+        check_acl(&acl, client.has_credentials).map_err(|reason| invalid("acl", reason))?;
         if let Some((directory, name)) = given.rsplit_once('/').filter(|_| protected) {
             path = LockPath::parse(&client.namespace, &format!("{directory}/_c_{}-{name}", Uuid::new_v4()))?;
         }

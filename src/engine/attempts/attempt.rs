@@ -1,547 +1,286 @@
-//! One attempt to get a lock, or permits of a semaphore, from its start to its end.
-//!
-//! An attempt is a task on the session's runtime, so that it outlives its caller
-//! (docs/protocol.md#attempt-outlives-caller). It waits for a slot, then contends in one session after the
-//! other until the caller has its result. [`Acquiring`](crate::protocol::acquire::Acquiring), which is pure,
-//! decides what to do next; the requests are in [`requests`]. To get permits it goes on at the head of the queue,
-//! in [`permits`].
-//!
-//! Where to look: the main loop is [`InSession::follow`]; a lock is granted in [`InSession::grant`]; everything
-//! that ends an attempt, or its part in a session, ends in [`InSession::leave`], which leaves the orphans to
-//! cleanup.
+//! An attempt: what its caller asked for and gets, and what stops it from outside.
 
 use std::ops::Range;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::engine::attempts::in_session::{Attempt, End, InSession, Patience, Reply, Stop, wait};
-use crate::engine::attempts::permits;
-use crate::engine::call::pending::{Caller, Pending};
-use crate::engine::call::progress::{ProgressReceiver, ProgressSender};
+use crate::engine::call::progress::ProgressSender;
 use crate::engine::grant::hold::Hold;
-use crate::engine::grant::observe;
-use crate::engine::lock::path_lock::{Admission, Ask, PathLock};
-use crate::engine::node::held::Held;
-use crate::engine::queue::slots::{NodeSlot, Slots};
-use crate::engine::request::look::{InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in};
-use crate::engine::request::requests::{self, Seat};
+use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
+use crate::engine::queue::slots::NodeSlot;
+use crate::engine::request::look::until_deadline;
+use crate::engine::request::requests::Seat;
 use crate::error::{AcquireError, TryLockError};
-use crate::protocol::acquire::{
-    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, IfBusy, Orphans, OwnNode, PauseReason,
-};
-use crate::protocol::hold::HoldState;
-use crate::protocol::late::{Ahead, WaitsFor};
-use crate::protocol::local_queue::Notice;
-use crate::protocol::queue::Queue;
-use crate::session::contents::window::Slot;
+use crate::protocol::acquire::IfBusy;
+use crate::protocol::late::Ahead;
 use crate::session::leftovers::cleanup::Ticket;
-use crate::session::reports::observer;
-use crate::session::threads::clock;
+use crate::session::reports::log;
+use crate::values::path::NodePath;
 
-/// How long a try or an upgrade waits behind nodes that their owners may only keep: for two flights, and their
-/// attention.
-pub(crate) const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
-
-/// How often a try that cannot have a node yet looks whether others are in its way.
-const TRY_LOOKS_AFTER: Duration = Duration::from_millis(50);
-/// The longest pause between two of these looks; each is twice as long as the one before.
-const TRY_LOOKS_EACH: Duration = Duration::from_secs(1);
-
-/// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans up.
-///
-/// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular runtime.
-pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> (Pending<Hold>, ProgressReceiver) {
-    start_as(path_lock, ask, path_lock.client().cleanup.numbers(1), Reply::Lock)
+/// One attempt to get a lock, or permits of a semaphore.
+pub(crate) struct Attempt {
+    pub(crate) path_lock: Arc<PathLock>,
+    pub(crate) ask: Ask,
+    /// One for each hold that is wanted, from the time of the call: a flush after it waits for a grant that is
+    /// not taken. The first is its position in the order of arrival, and identifies what it leaves to cleanup; see
+    /// [`Tickets`](crate::session::leftovers::cleanup::Tickets).
+    pub(crate) numbers: Range<u64>,
+    pub(crate) started: Instant,
+    pub(crate) progress: ProgressSender,
+    /// `None` once the caller has its result, or has left.
+    pub(crate) reply: Option<Reply>,
+    /// `None` until it has one, and from its end on.
+    pub(crate) slot: Option<NodeSlot>,
 }
 
-/// Tries to acquire this many permits of a semaphore, once. Dropping the future cancels the attempt, which then
-/// cleans up.
-pub(crate) async fn acquire_permits(
-    path_lock: Arc<PathLock>,
-    wanted: u32,
-    ask: Ask,
-) -> Result<Vec<Hold>, TryLockError> {
-    if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
-        return Err(closed.into());
-    }
-    if wanted == 0 {
-        return Err(AcquireError::ZeroPermits { path: path_lock.path().user().to_owned() }.into());
-    }
-    let numbers = path_lock.client().cleanup.numbers(wanted);
-    start_as(&path_lock, ask, numbers, Reply::Permits).0.result().await
+/// Where the result is sent.
+pub(crate) enum Reply {
+    Lock(oneshot::Sender<Result<Hold, TryLockError>>),
+    Permits(oneshot::Sender<Result<Vec<Hold>, TryLockError>>),
 }
 
-/// Starts an attempt with these numbers.
-fn start_as<T>(
-    path_lock: &Arc<PathLock>,
-    ask: Ask,
-    numbers: Range<u64>,
-    reply_to: fn(oneshot::Sender<Result<T, TryLockError>>) -> Reply,
-) -> (Pending<T>, ProgressReceiver) {
-    let (client, path) = (path_lock.client(), path_lock.path());
-    let (pending, Caller { reply, cancelled }) = Pending::new(client, path, numbers.start);
-    let (progress, seen) = ProgressSender::new();
-    let attempt = Attempt {
-        path_lock: Arc::clone(path_lock),
-        ask,
-        numbers,
-        started: Instant::now(),
-        progress,
-        reply: Some(reply_to(reply)),
-        slot: None,
-    };
-    client.spawn(attempt.run(cancelled));
-    (pending, seen)
+/// How an attempt, or its part in one session, ended. It travels as the `Err` of a step, even if it is a
+/// grant, since only a step that goes on has an event.
+pub(crate) enum End {
+    Granted(Vec<Hold>),
+    Denied(TryLockError),
+    OutOfTime,
+    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
+    CallerGone(Option<Ticket>),
+    /// To be tried again: in this session, or in the next one if this has ended.
+    Again,
+}
+
+/// How an attempt was stopped.
+pub(crate) enum Stopped {
+    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
+    CallerGone(Option<Ticket>),
+    OutOfTime,
+    /// It asks for what it cannot have.
+    Refused(AcquireError),
+}
+
+/// What can stop an attempt: its deadline, its caller, or that it asks for too much.
+pub(crate) struct Stop {
+    deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
+    cancelled: oneshot::Receiver<Ticket>,
+    /// Finds out whether it asks for what it cannot have.
+    excess: Option<Excess>,
+}
+
+type Excess = Pin<Box<dyn Future<Output = AcquireError> + Send>>;
+
+impl Stop {
+    /// Shortly before the deadline of an attempt for `path_lock`, it is asked who is in its way
+    /// (docs/protocol.md#held-by).
+    pub(crate) fn new(
+        budget: Budget,
+        cancelled: oneshot::Receiver<Ticket>,
+        path_lock: Option<&Arc<PathLock>>,
+    ) -> Self {
+        let deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = match (budget, path_lock) {
+            (Budget::Until { deadline, asked }, Some(path_lock)) => {
+                Some(Box::pin(until_deadline(Arc::clone(path_lock), deadline, asked)))
+            }
+            (Budget::Until { deadline, .. }, None) => {
+                Some(Box::pin(tokio::time::sleep_until(deadline.into())))
+            }
+            // A try has no deadline, but does not wait for a server without end either.
+            (Budget::Try { timeout }, _) => Some(Box::pin(tokio::time::sleep(timeout))),
+            (Budget::Forever, _) => None,
+        };
+        Self { deadline, cancelled, excess: None }
+    }
+
+    /// Stops the attempt with the error of this future; with `None` not any more.
+    pub(crate) fn refuse_by(&mut self, excess: Option<Excess>) {
+        self.excess = excess;
+    }
+
+    /// Waits until the caller leaves. Must not be called again after that.
+    pub(crate) async fn caller_gone(&mut self) -> Option<Ticket> {
+        (&mut self.cancelled).await.ok()
+    }
+
+    /// Waits until the attempt must stop. Must not be called again after that.
+    pub(crate) async fn wait(&mut self) -> Stopped {
+        tokio::select! {
+            biased;
+            ticket = &mut self.cancelled => Stopped::CallerGone(ticket.ok()),
+            () = if_any(&mut self.deadline) => Stopped::OutOfTime,
+            error = if_any(&mut self.excess) => Stopped::Refused(error),
+        }
+    }
+}
+
+/// Waits for a future, forever if there is none.
+pub(crate) async fn if_any<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How long a try waits behind live contenders. Counted from when it is behind them: not while the servers are
+/// asked.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    time: Duration,
+    /// Whether it begins again when another contender is the first.
+    for_each: bool,
+    first: Option<NodePath>,
+    until: Option<Instant>,
+}
+
+impl Patience {
+    pub(crate) fn new(time: Duration, for_each: bool) -> Self {
+        Self { time, for_each, first: None, until: None }
+    }
+
+    /// Notes the live contenders ahead, as they were seen now. Returns whether the try has waited behind them for
+    /// long enough. Without a live one it waits only for the servers.
+    pub(crate) fn is_over(&mut self, ahead: Option<&Ahead>) -> bool {
+        let (first, now) = (ahead.and_then(|ahead| ahead.first.clone()), Instant::now());
+        let goes_on = first.is_some() && (first == self.first || !self.for_each);
+        let until = self.until.filter(|_| goes_on);
+        self.until = until.or_else(|| first.as_ref().and_then(|_| now.checked_add(self.time)));
+        self.first = first;
+        until.is_some_and(|until| until <= now)
+    }
+
+    /// Returns when it is time to look who is ahead.
+    pub(crate) fn look_at(&self) -> Option<Instant> {
+        self.until
+    }
 }
 
 impl Attempt {
-    #[expect(clippy::manual_async_fn, reason = "each of many that wait would have its arguments twice")]
-    fn run(
-        mut self,
-        cancelled: oneshot::Receiver<Ticket>,
-    ) -> impl Future<Output = ()> + Send + 'static + use<> {
-        async move {
-            let mut stop = Stop::new(self.ask.budget, cancelled, Some(&self.path_lock));
-            if let Err(end) = self.take_slot(&mut stop).await {
-                // Nothing has been sent, so there is nothing to clean up.
-                return drop(self.tell(end));
-            }
-            // On the heap only from here on, because many attempts may be waiting for a slot.
-            Box::pin(self.contend(&mut stop)).await;
-        }
+    /// Returns its position in the order of arrival.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.start
     }
 
-    /// Waits for a slot, in order of arrival. A newcomer to a fair lock, whose order is that of the nodes, is
-    /// refused instead (docs/protocol.md#bounded-nodes).
-    async fn take_slot(&mut self, stop: &mut Stop) -> Result<(), End> {
-        let exceeds = permits::exceed_a_request(&self.path_lock, self.wanted());
-        // A try looks by itself, and one permit is no more than any limit.
-        if exceeds || self.wanted() > 1 && self.if_busy() == IfBusy::Wait {
-            let too_many = permits::too_many(Arc::clone(&self.path_lock), self.wanted());
-            stop.refuse_by(Some(Box::pin(too_many)));
-        }
-        if exceeds {
-            self.progress.set_waits_for(WaitsFor::Leases);
-            return Err(stop.wait().await.into());
-        }
-        let slots = Arc::clone(self.path_lock.slots());
-        self.slot = slots.try_take();
-        if self.slot.is_some() {
-            return Ok(());
-        }
-        if self.path_lock.is_fair() && self.ask.admission == Admission::First {
-            let (path, max) = (self.path_lock.path().user().to_owned(), slots.max());
-            return Err(AcquireError::TooManyWaiters { path, max }.into());
-        }
-        self.progress.waits_for_slot(Some((Arc::clone(&slots), self.ask.kind)));
-        observer::queued(self.ask.call, None, || self.progress.ahead().map(|ahead| ahead.count));
-        let slot = async {
-            match self.if_busy() {
-                IfBusy::Wait => slots.take().await.ok_or_else(|| self.path_lock.ended().into()),
-                // On the heap, because many attempts may be waiting for a slot.
-                IfBusy::Fail => Box::pin(self.try_take_slot(&slots)).await,
+    /// Returns how many holds are wanted.
+    pub(crate) fn wanted(&self) -> u32 {
+        u32::try_from(self.numbers.end.saturating_sub(self.numbers.start)).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn if_busy(&self) -> IfBusy {
+        self.ask.budget.if_busy()
+    }
+
+    /// Tells the caller the result, if the attempt has ended. [`Client::flush`](crate::Client::flush) waits
+    /// until the returned ticket is dropped; it exists before the caller is told, so that a flush called
+    /// after that counts it.
+    pub(crate) fn tell(&mut self, end: End) -> Option<Ticket> {
+        let ticket = || Some(self.path_lock.client().cleanup.ticket(self.number()));
+        let (ticket, answer) = match end {
+            End::Again => return None,
+            End::CallerGone(ticket) => {
+                self.reply = None;
+                return ticket;
             }
+            End::Granted(holds) => (None, Ok(holds)),
+            End::Denied(error) => (ticket(), Err(error)),
+            End::OutOfTime => (ticket(), Err(self.out_of_time())),
         };
-        let slot = tokio::select! {
-            biased;
-            slot = slot => slot?,
-            end = stop.wait() => return Err(end.into()),
-        };
-        self.progress.waits_for_slot(None);
-        self.slot = Some(slot);
-        Ok(())
+        if let Some(reply) = self.reply.take() {
+            reply.send(answer);
+        }
+        ticket
     }
 
-    /// Waits for a slot as long as no live contender is in the way of a try, which waits only for the servers; of one
-    /// for permits, as long as [in the queue](permits::TRY_QUEUES_FOR).
-    async fn try_take_slot(&self, slots: &Arc<Slots>) -> Result<NodeSlot, End> {
-        let (path_lock, kind) = (&self.path_lock, self.ask.kind);
-        let queues_for = path_lock.options().semaphore.as_ref().map(|_| permits::TRY_QUEUES_FOR);
-        let mut patience = Patience::new(queues_for.unwrap_or_default(), true);
-        let (mut slot, mut pause) = (pin!(slots.take()), TRY_LOOKS_AFTER);
-        loop {
-            let session = path_lock.client().session().await;
-            let session = session.map_err(|none| End::from(path_lock.failed(none)))?;
-            let ahead = look_before_try(path_lock, &session, kind).await.ahead();
-            let is_over = patience.is_over(ahead.as_ref()) || queues_for.is_none();
-            if let Some(ahead) = ahead.filter(|_| is_over) {
-                return Err(End::Denied(path_lock.would_block(kind, ahead)));
-            }
-            // The slots are those of orphans, or of attempts that may contend by the next look.
-            if let Ok(slot) = tokio::time::timeout(pause, &mut slot).await {
-                return slot.ok_or_else(|| path_lock.ended().into());
-            }
-            pause = (pause * 2).min(TRY_LOOKS_EACH);
+    /// Records the live contenders ahead by the last list, `None` if that may have changed: for the caller,
+    /// and for attempts that wait for a slot.
+    pub(crate) fn saw_ahead(&self, ahead: Option<Ahead>) {
+        if let Some(slot) = &self.slot {
+            slot.set_waits(ahead.is_some());
         }
+        self.progress.set_ahead(ahead);
     }
 
-    /// Contends in one session after the other until the caller has its result or leaves: an attempt whose
-    /// session ends starts again in the next one (docs/protocol.md#session-end).
-    async fn contend(&mut self, stop: &mut Stop) {
-        let path_lock = Arc::clone(&self.path_lock);
-        let (number, kind) = (self.number(), self.ask.kind);
-        let _arrived = Arrived { path_lock: &path_lock, number };
-        if self.ask.admission == Admission::Again {
-            // The attempt that it goes on for was ahead of those that arrived later, and stays that in the next
-            // session, whichever of them hears of it first.
-            path_lock.queue().with(|queue| queue.claim_turn(number));
-        }
-        while self.reply.is_some() {
-            // The contenders that were ahead in an earlier session may be gone.
-            self.saw_ahead(None);
-            self.progress.set_waits_for(WaitsFor::Session);
-            let session = tokio::select! {
-                biased;
-                // First: if the caller left while this waited for a slot, no node is to be created.
-                end = stop.wait() => Err(End::from(end)),
-                session = path_lock.client().session() => {
-                    session.map_err(|none| End::from(path_lock.failed(none)))
-                }
-            };
-            let session = match session {
-                Ok(session) => session,
-                Err(end) => return drop(self.tell(end)),
-            };
-            self.progress.set_node(None);
-            let _counted = session.running.subscribe();
-            let seat = Seat { path_lock: &path_lock, session: &session, number, kind };
-            let (mut here, step) = InSession::begin(self, seat, stop);
-            let end = match here.look_first().await {
-                Ok(()) => here.follow(step).await,
-                Err(end) => end,
-            };
-            here.leave(end).await;
+    /// Records a notification that one of them has ended. The list that follows shows which are left.
+    pub(crate) fn one_is_gone(&self) {
+        self.saw_ahead(self.progress.ahead().and_then(Ahead::without_one));
+    }
+
+    /// Returns the error at the deadline.
+    fn out_of_time(&self) -> TryLockError {
+        let (waiting, budget) = (self.progress.waiting(), self.ask.budget);
+        self.path_lock.out_of_time(waiting, self.ask.kind, budget, budget.waited(self.started))
+    }
+}
+
+impl Reply {
+    /// If the caller has left, the holds come back here, and their drop releases them.
+    fn send(self, answer: Result<Vec<Hold>, TryLockError>) {
+        match self {
+            Self::Permits(reply) => drop(reply.send(answer)),
+            // There is one. Without it the caller would take the attempt for ended.
+            Self::Lock(reply) => {
+                drop(answer.map(|mut holds| holds.pop()).transpose().map(|one| reply.send(one)));
+            }
         }
     }
 }
 
-impl InSession<'_> {
-    /// Carries out the steps of the state machine and returns their results to it, until the attempt ends in
-    /// this session.
-    async fn follow(&mut self, mut step: AcquireStep) -> End {
-        let Seat { path_lock, session, .. } = self.seat;
-        loop {
-            let event = match step {
-                AcquireStep::Do(request) => self.request(&request).await,
-                AcquireStep::Pause { failures, why } => self.pause_for(failures, why).await,
-                AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
-                    self.leave_to_cleanup(also);
-                    self.left.names.push(name.clone());
-                    self.grant(&name, czxid).await
-                }
-                AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans }) => {
-                    if let Some(list) = self.acquiring.take_list() {
-                        let own = orphans.names.last().map(String::as_str);
-                        self.attempt.saw_ahead(live_ahead(self.seat, &list, own));
-                    }
-                    self.left = orphans;
-                    Err(self.not_granted(path_lock.path(), why))
-                }
-            };
-            let event = match event {
-                Ok(event) => event,
-                Err(end) => return end,
-            };
-            if matches!(event, AcquireEvent::HandedOver) {
-                self.looked_at = clock::now();
-            }
-            let waitable = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
-            self.how = observe::how(&event, self.queued);
-            step = self.acquiring.on(event, &waitable);
-            let orphans = self.acquiring.take_orphans();
-            self.leave_to_cleanup(orphans);
-        }
-    }
-
-    /// Leaves the session, which is the only way out of it: tells the caller the result, if there is one, and
-    /// leaves the orphans to cleanup.
-    async fn leave(mut self, end: End) {
-        if let End::Granted(holds) = end {
-            self.leave_all();
-            // If the session has ended, the holds are lost: their drop cleans up, and the caller goes on waiting.
-            if self.seat.session.end_reason().is_none() {
-                // This comes first: the caller may ask for another lock at once.
-                self.attempt.slot = None;
-                drop(self.attempt.tell(End::Granted(holds)));
-            }
-            return;
-        }
-        if !matches!(end, End::Again) {
-            // From here on cleanup has the slot.
-            self.attempt.slot = None;
-        }
-        let Some((_, create)) = &mut self.create else {
-            // Before the answer: the caller's next try must not find its own node in the way.
-            self.leave_all();
-            return drop(self.attempt.tell(end));
-        };
-        // The answer does not wait for the outcome of a create.
-        let ticket = self.attempt.tell(end);
-        let created = create.await;
-        self.create = None;
-        let step = self.acquiring.on(created, &|_| false);
-        self.left.extend(step.into_orphans());
-        self.leave_all();
-        drop(ticket);
-    }
-
-    /// Checks, before a node is created, whether this client has a refused orphan there, and, for a try,
-    /// whether the lock is free.
-    async fn look_first(&mut self) -> Result<(), End> {
-        let Seat { path_lock, session, kind, .. } = self.seat;
-        // Checked after this attempt has been counted. A session ends first and waits for the counted
-        // attempts then, so either this sees the end, or the end waits for this.
-        if session.end_reason().is_some() {
-            return Err(End::Again);
-        }
-        self.attempt.progress.set_waits_for(WaitsFor::Deletion);
-        if let Some(error) = self.wait(orphaned(path_lock, session, kind, None)).await? {
-            return Err(error.into());
-        }
-        if self.attempt.if_busy() == IfBusy::Wait {
-            return Ok(());
-        }
-        if let Some(semaphore) = &path_lock.options().semaphore {
-            Box::pin(self.look_for_permits(semaphore)).await?;
-            self.be_patient(Patience::new(permits::TRY_QUEUES_FOR, true));
-            return Ok(());
-        }
-        self.attempt.progress.set_waits_for(WaitsFor::List);
-        match self.wait(Box::pin(look_before_try(path_lock, session, kind))).await? {
-            InTheWay::Nothing => Ok(()),
-            InTheWay::Kept(_) => {
-                // Its node is the sign that makes their owners give them up, which it waits for shortly
-                // (docs/protocol.md#kept-node).
-                self.be_patient(Patience::new(GIVEN_UP_WITHIN, false));
-                Ok(())
-            }
-            InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
-            InTheWay::Leaving(path) => {
-                self.attempt.progress.set_waits_for(WaitsFor::Deletion);
-                self.wait(session.nodes.until_gone(&path)).await?;
-                Err(End::Again)
-            }
-        }
-    }
-
-    /// Has a try wait for a moment.
-    fn be_patient(&mut self, patience: Patience) {
-        self.patience = Some(patience);
-        self.acquiring.wait_if_busy();
-    }
-
-    /// Carries out one request, or one wait for another contender.
-    async fn request(&mut self, request: &AcquireRequest) -> Result<AcquireEvent, End> {
-        let seat = self.seat;
-        let own = self.acquiring.queued_as().map(str::to_owned);
-        let own = own.as_deref();
-        // Each future on the heap, so that a waiting attempt, of which there may be thousands, is small.
-        match request {
-            AcquireRequest::Create => {
-                self.attempt.progress.set_waits_for(WaitsFor::Create);
-                self.subject = Subject::Directory;
-                let slot = self.wait(until_create(seat, self.attempt.if_busy())).await?;
-                self.looked_at = clock::now();
-                let id = requests::new_id(seat.path_lock.naming());
-                let create = requests::create(seat, slot, id.clone());
-                let (_, create) = self.create.insert((id, create));
-                let created = wait(seat, create, self.stop).await?;
-                self.create = None;
-                Ok(created)
-            }
-            AcquireRequest::MakeParents => {
-                self.attempt.progress.set_waits_for(WaitsFor::Parents);
-                self.subject = Subject::Parent;
-                self.wait(Box::pin(requests::make_parents(seat))).await
-            }
-            AcquireRequest::List => {
-                if let Some(list) = self.acquiring.take_list() {
-                    // Known also while this further look is not answered.
-                    self.attempt.saw_ahead(live_ahead(seat, &list, own));
-                }
-                self.attempt.progress.set_waits_for(WaitsFor::List);
-                self.attempt.progress.set_node(own);
-                self.subject = Subject::Directory;
-                self.looked_at = clock::now();
-                self.wait(Box::pin(requests::list_own(seat, own))).await
-            }
-            AcquireRequest::Inspect { name } => {
-                self.attempt.progress.set_waits_for(WaitsFor::List);
-                self.attempt.progress.set_node(own);
-                self.subject = Subject::Directory;
-                self.wait(Box::pin(requests::inspect(seat, name))).await
-            }
-            AcquireRequest::Watch { predecessor } => {
-                self.subject = Subject::Node(predecessor.as_str().into());
-                let ahead = self.attempt.progress.ahead();
-                let behind = Box::pin(requests::watch(seat, own, predecessor));
-                self.wait_behind(own, ahead, behind).await
-            }
-            AcquireRequest::WaitFor { before } => {
-                self.subject = Subject::Directory;
-                let ahead =
-                    |own| seat.path_lock.queue().with(|queue| queue.ahead(seat.session.number(), own));
-                let ahead = own.map(|own| Ahead { count: ahead(own), first: None });
-                self.wait_behind(own, ahead, Box::pin(requests::wait_for(seat, own, before))).await
-            }
-        }
-    }
-
-    /// Waits for another contender, which is watched at the servers or waited for in memory. `known` are the
-    /// contenders ahead, unless there is a new list.
-    async fn wait_behind(
-        &mut self,
-        own: Option<&str>,
-        known: Option<Ahead>,
-        behind: impl Future<Output = AcquireEvent>,
-    ) -> Result<AcquireEvent, End> {
-        let Seat { path_lock, session, kind, .. } = self.seat;
-        self.looked_again = false;
-        self.attempt.progress.set_waits_for(WaitsFor::Deletion);
-        match self.acquiring.take_list() {
-            Some(list) => {
-                path_lock.first_seen().saw(&list);
-                let ahead = live_ahead(self.seat, &list, own);
-                if let (Some(own), Some(ahead)) = (own, &ahead) {
-                    path_lock.queue().with(|queue| queue.set_ahead(session.number(), own, ahead.count));
-                }
-                let is_over = |patience: &mut Patience| patience.is_over(ahead.as_ref());
-                if let (Some(ahead), true) = (&ahead, self.patience.as_mut().is_some_and(is_over)) {
-                    return Err(End::Denied(path_lock.would_block(kind, ahead.clone())));
-                }
-                self.attempt.saw_ahead(ahead);
-                let orphaned = orphaned(path_lock, session, kind, Some((&list, own)));
-                if let Some(error) = self.wait(orphaned).await? {
-                    return Err(error.into());
-                }
-            }
-            None => self.attempt.saw_ahead(known),
-        }
-        self.attempt.progress.set_node(own);
-        self.queues(own);
-        let refused = refused_in(path_lock.path(), session, &mut self.refusals);
-        let attempt = &*self.attempt;
-        let event = async {
-            tokio::select! {
-                biased;
-                event = behind => {
-                    if event.is_change() {
-                        // The list that follows shows which contenders are left.
-                        attempt.one_is_gone();
-                    }
-                    event
-                }
-                // The deletion of a node before this one has been refused, so its end would never be noticed.
-                () = refused => AcquireEvent::Changed,
-            }
-        };
-        let event = wait(self.seat, event, self.stop);
-        let Some(look_at) = self.patience.as_ref().and_then(Patience::look_at) else { return event.await };
-        // The list that follows shows who is ahead by then.
-        tokio::time::timeout_at(look_at.into(), event).await.unwrap_or(Ok(AcquireEvent::Changed))
-    }
-
-    /// Pauses before a repetition, as the retry policy says.
-    async fn pause_for(&mut self, failures: u32, why: PauseReason) -> Result<AcquireEvent, End> {
-        self.attempt.progress.set_node(self.acquiring.queued_as());
-        if why == PauseReason::NodeDeleted {
-            // The next node queues at the end, behind other contenders.
-            self.looked_again = false;
-            self.attempt.saw_ahead(None);
-        }
-        let again = self.pause(failures, why == PauseReason::ServerBusy).await?;
-        Ok(if again { AcquireEvent::Retry } else { AcquireEvent::GiveUp })
-    }
-
-    /// Grants the lock by the node `name`, which is first in the queue; to get permits, goes on at its head. Returns
-    /// `Outdated` if what shows that is too old.
-    async fn grant(&mut self, name: &str, czxid: i64) -> Result<AcquireEvent, End> {
-        let Seat { path_lock, session, number, kind } = self.seat;
-        self.attempt.saw_ahead(None);
-        self.attempt.progress.set_waits_for(WaitsFor::Renewal);
-        self.attempt.progress.set_node(Some(name));
-        // To be first in the queue is not enough: without a valid lease, the servers may be about to expire
-        // the session and grant the lock to another contender (docs/protocol.md#suspended).
-        let was_in_doubt = !session.lease().is_valid();
-        self.wait(session.lease().until_valid()).await?;
-        // Not by a look from before a doubt: another hand may have deleted the node since. A further doubt, which on a
-        // slow link each answer finds, ends this by the age of the look.
-        let is_old = clock::now().since(self.looked_at) > session.lease().heartbeat_interval() * 3;
-        if is_old || was_in_doubt && !self.looked_again {
-            self.looked_again = true;
-            self.left = Orphans::default();
-            return Ok(AcquireEvent::Outdated(OwnNode { name: name.to_owned(), czxid: Some(czxid) }));
-        }
-        path_lock.queue().with(|queue| queue.stop_waiting(session.number(), name));
-        requests::note_grant(self.seat, name, czxid, !self.queued);
-        if let Some(semaphore) = &path_lock.options().semaphore {
-            // On the heap, because many attempts may be queueing.
-            return Box::pin(self.take_permits(semaphore, name.to_owned(), czxid)).await;
-        }
-        let ask = self.attempt.ask;
-        // From here on, so that a grant that its caller never takes is over too.
-        let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
-        let state = HoldState::new(name.into(), kind).with_lease_end(lease_end);
-        let held = Held::new(session, &path_lock.client().cleanup, path_lock.path().clone(), number, state);
-        // Registered before the caller is told, so that the end of the session from here on marks the hold as
-        // lost.
-        self.left = Orphans::default();
-        let (path_lock, session, token) = (Arc::clone(path_lock), Arc::clone(session), (czxid, 0));
-        let hold = Hold::new(path_lock, session, held, token, ask.location).by(self.how);
-        Err(End::Granted(vec![hold]))
+impl From<AcquireError> for End {
+    fn from(error: AcquireError) -> Self {
+        Self::Denied(error.into())
     }
 }
 
-/// An attempt's turn in the order of arrival, until it is dropped.
-struct Arrived<'a> {
-    path_lock: &'a PathLock,
-    number: u64,
-}
-
-impl Drop for Arrived<'_> {
-    fn drop(&mut self) {
-        self.path_lock.queue().with(|queue| queue.leave(self.number));
-    }
-}
-
-/// Waits until a create may be sent, by the order of arrival and the session's limit on unanswered creates.
-/// Only the attempt whose turn it is waits for a slot, so that path locks share the slots.
-async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> Slot {
-    loop {
-        // A try waits for no other attempt's turn, and keeps none waiting.
-        if if_busy == IfBusy::Wait {
-            until_next(seat).await;
-        }
-        let slot = seat.session.windows.creates.slot().await;
-        // Meanwhile an earlier one may have found the directory missing, and makes it: the turn is its again.
-        let (wake, _) = oneshot::channel();
-        if if_busy != IfBusy::Wait || may_create(seat, wake) {
-            return slot;
+impl From<Stopped> for End {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::CallerGone(ticket) => Self::CallerGone(ticket),
+            Stopped::OutOfTime => Self::OutOfTime,
+            Stopped::Refused(error) => error.into(),
         }
     }
 }
 
-fn may_create(seat: Seat<'_>, wake: oneshot::Sender<Notice>) -> bool {
-    seat.path_lock.queue().with(|queue| queue.may_create(seat.number, seat.session.number(), wake))
-}
-
-/// Waits until the attempts that arrived earlier have created their nodes in this session
-/// (docs/protocol.md#arrival-order).
-async fn until_next(seat: Seat<'_>) {
-    loop {
-        let (wake, told) = oneshot::channel();
-        if may_create(seat, wake) {
-            return;
+/// Waits for `work`, until the attempt has to stop or the session ends. A result that is ready has
+/// precedence.
+pub(crate) async fn wait<T>(
+    seat: Seat<'_>,
+    work: impl Future<Output = T>,
+    stop: &mut Stop,
+) -> Result<T, End> {
+    tokio::select! {
+        biased;
+        result = work => Ok(result),
+        end = stop.wait() => Err(End::from(end)),
+        _ = seat.session.ended() => {
+            let path = seat.path_lock.path().user();
+            log::debug!(path, session = seat.session.number(), "again in the next session");
+            Err(End::Again)
         }
-        // Whatever the notice says, the turn is checked again.
-        let _ = told.await;
     }
 }
 
-/// Returns the live contenders before this one.
-fn live_ahead(seat: Seat<'_>, list: &Queue, own: Option<&str>) -> Option<Ahead> {
-    in_the_way(seat.path_lock, seat.session, list, own, seat.kind).ahead()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::path::LockPath;
+
+    // Shows: try-permits, kept-node
+    #[test]
+    fn it_ends_behind_the_same_contender_or_behind_any() {
+        let directory = LockPath::parse("", "/lock").unwrap();
+        let behind = |name| Some(Ahead { count: 1, first: Some(directory.user_child(name)) });
+        for for_each in [true, false] {
+            let mut patience = Patience::new(Duration::ZERO, for_each);
+            assert!(!patience.is_over(behind("a").as_ref()), "it begins");
+            assert_eq!(patience.is_over(behind("b").as_ref()), !for_each);
+            assert!(patience.is_over(behind("b").as_ref()));
+            assert!(!patience.is_over(None), "they are gone");
+            assert_eq!(patience.look_at(), None);
+            assert!(!patience.is_over(behind("b").as_ref()), "it begins again");
+        }
+    }
 }

@@ -1,168 +1,23 @@
-//! An attempt, and its part in one session: what it knows and has there, what it leaves, and what stops it from
-//! outside.
+//! An attempt's part in one session: what it knows and has there, and what it leaves.
 
-use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::engine::call::progress::ProgressSender;
-use crate::engine::grant::hold::Hold;
-use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
+use crate::engine::attempts::attempt::{Attempt, End, Patience, Stop, wait};
 use crate::engine::queue::slots::NodeSlot;
-use crate::engine::request::look::{Subject, error_of, until_deadline, unusable_directory};
+use crate::engine::request::look::{Subject, error_of, unusable_directory};
 use crate::engine::request::requests::{CreateUnderWay, Seat};
-use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
-use crate::protocol::acquire::{AcquireStep, Acquiring, IfBusy, NoGrant, Orphans, OwnPredecessor};
+use crate::error::{AcquireError, Purpose, RequestFailure};
+use crate::protocol::acquire::{AcquireStep, Acquiring, NoGrant, Orphans, OwnPredecessor};
 use crate::protocol::failure::{FailureKind, Refusal};
-use crate::protocol::late::Ahead;
 use crate::protocol::moment::Moment;
 use crate::protocol::permits::lease_beginning;
-use crate::session::leftovers::cleanup::{Item, Orphan, Ticket};
-use crate::session::reports::log;
+use crate::session::leftovers::cleanup::{Item, Orphan};
 use crate::session::reports::observer::{self, How};
 use crate::session::threads::clock;
-use crate::values::path::{LockPath, NodePath};
-
-/// One attempt to get a lock, or permits of a semaphore.
-pub(crate) struct Attempt {
-    pub(crate) path_lock: Arc<PathLock>,
-    pub(crate) ask: Ask,
-    /// One for each hold that is wanted, from the time of the call: a flush after it waits for a grant that is
-    /// not taken. The first is its position in the order of arrival, and identifies what it leaves to cleanup; see
-    /// [`Tickets`](crate::session::leftovers::cleanup::Tickets).
-    pub(crate) numbers: Range<u64>,
-    pub(crate) started: Instant,
-    pub(crate) progress: ProgressSender,
-    /// `None` once the caller has its result, or has left.
-    pub(crate) reply: Option<Reply>,
-    /// `None` until it has one, and from its end on.
-    pub(crate) slot: Option<NodeSlot>,
-}
-
-/// Where the result is sent.
-pub(crate) enum Reply {
-    Lock(oneshot::Sender<Result<Hold, TryLockError>>),
-    Permits(oneshot::Sender<Result<Vec<Hold>, TryLockError>>),
-}
-
-/// How an attempt, or its part in one session, ended. It travels as the `Err` of a step, even if it is a
-/// grant, since only a step that goes on has an event.
-pub(crate) enum End {
-    Granted(Vec<Hold>),
-    Denied(TryLockError),
-    OutOfTime,
-    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
-    CallerGone(Option<Ticket>),
-    /// To be tried again: in this session, or in the next one if this has ended.
-    Again,
-}
-
-/// How an attempt was stopped.
-pub(crate) enum Stopped {
-    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
-    CallerGone(Option<Ticket>),
-    OutOfTime,
-    /// It asks for what it cannot have.
-    Refused(AcquireError),
-}
-
-/// What can stop an attempt: its deadline, its caller, or that it asks for too much.
-pub(crate) struct Stop {
-    deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
-    cancelled: oneshot::Receiver<Ticket>,
-    /// Finds out whether it asks for what it cannot have.
-    excess: Option<Excess>,
-}
-
-type Excess = Pin<Box<dyn Future<Output = AcquireError> + Send>>;
-
-impl Stop {
-    /// Shortly before the deadline of an attempt for `path_lock`, it is asked who is in its way
-    /// (docs/protocol.md#held-by).
-    pub(crate) fn new(
-        budget: Budget,
-        cancelled: oneshot::Receiver<Ticket>,
-        path_lock: Option<&Arc<PathLock>>,
-    ) -> Self {
-        let deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = match (budget, path_lock) {
-            (Budget::Until { deadline, asked }, Some(path_lock)) => {
-                Some(Box::pin(until_deadline(Arc::clone(path_lock), deadline, asked)))
-            }
-            (Budget::Until { deadline, .. }, None) => {
-                Some(Box::pin(tokio::time::sleep_until(deadline.into())))
-            }
-            // A try has no deadline, but does not wait for a server without end either.
-            (Budget::Try { timeout }, _) => Some(Box::pin(tokio::time::sleep(timeout))),
-            (Budget::Forever, _) => None,
-        };
-        Self { deadline, cancelled, excess: None }
-    }
-
-    /// Stops the attempt with the error of this future; with `None` not any more.
-    pub(crate) fn refuse_by(&mut self, excess: Option<Excess>) {
-        self.excess = excess;
-    }
-
-    /// Waits until the caller leaves. Must not be called again after that.
-    pub(crate) async fn caller_gone(&mut self) -> Option<Ticket> {
-        (&mut self.cancelled).await.ok()
-    }
-
-    /// Waits until the attempt must stop. Must not be called again after that.
-    pub(crate) async fn wait(&mut self) -> Stopped {
-        tokio::select! {
-            biased;
-            ticket = &mut self.cancelled => Stopped::CallerGone(ticket.ok()),
-            () = if_any(&mut self.deadline) => Stopped::OutOfTime,
-            error = if_any(&mut self.excess) => Stopped::Refused(error),
-        }
-    }
-}
-
-/// Waits for a future, forever if there is none.
-pub(crate) async fn if_any<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
-    match future {
-        Some(future) => future.await,
-        None => std::future::pending().await,
-    }
-}
-
-/// How long a try waits behind live contenders. Counted from when it is behind them: not while the servers are
-/// asked.
-#[derive(Debug)]
-pub(crate) struct Patience {
-    time: Duration,
-    /// Whether it begins again when another contender is the first.
-    for_each: bool,
-    first: Option<NodePath>,
-    until: Option<Instant>,
-}
-
-impl Patience {
-    pub(crate) fn new(time: Duration, for_each: bool) -> Self {
-        Self { time, for_each, first: None, until: None }
-    }
-
-    /// Notes the live contenders ahead, as they were seen now. Returns whether the try has waited behind them for
-    /// long enough. Without a live one it waits only for the servers.
-    pub(crate) fn is_over(&mut self, ahead: Option<&Ahead>) -> bool {
-        let (first, now) = (ahead.and_then(|ahead| ahead.first.clone()), Instant::now());
-        let goes_on = first.is_some() && (first == self.first || !self.for_each);
-        let until = self.until.filter(|_| goes_on);
-        self.until = until.or_else(|| first.as_ref().and_then(|_| now.checked_add(self.time)));
-        self.first = first;
-        until.is_some_and(|until| until <= now)
-    }
-
-    /// Returns when it is time to look who is ahead.
-    pub(crate) fn look_at(&self) -> Option<Instant> {
-        self.until
-    }
-}
+use crate::values::path::LockPath;
 
 /// An attempt's part in one session. If it is dropped before it was left, as by a panic, its nodes are left to
 /// cleanup.
@@ -196,76 +51,6 @@ pub(crate) struct InSession<'a> {
     failing_since: Instant,
     /// `None` but for a try that waits for a moment.
     pub(crate) patience: Option<Patience>,
-}
-
-impl Attempt {
-    /// Returns its position in the order of arrival.
-    pub(crate) fn number(&self) -> u64 {
-        self.numbers.start
-    }
-
-    /// Returns how many holds are wanted.
-    pub(crate) fn wanted(&self) -> u32 {
-        u32::try_from(self.numbers.end.saturating_sub(self.numbers.start)).unwrap_or(u32::MAX)
-    }
-
-    pub(crate) fn if_busy(&self) -> IfBusy {
-        self.ask.budget.if_busy()
-    }
-
-    /// Tells the caller the result, if the attempt has ended. [`Client::flush`](crate::Client::flush) waits
-    /// until the returned ticket is dropped; it exists before the caller is told, so that a flush called
-    /// after that counts it.
-    pub(crate) fn tell(&mut self, end: End) -> Option<Ticket> {
-        let ticket = || Some(self.path_lock.client().cleanup.ticket(self.number()));
-        let (ticket, answer) = match end {
-            End::Again => return None,
-            End::CallerGone(ticket) => {
-                self.reply = None;
-                return ticket;
-            }
-            End::Granted(holds) => (None, Ok(holds)),
-            End::Denied(error) => (ticket(), Err(error)),
-            End::OutOfTime => (ticket(), Err(self.out_of_time())),
-        };
-        if let Some(reply) = self.reply.take() {
-            reply.send(answer);
-        }
-        ticket
-    }
-
-    /// Records the live contenders ahead by the last list, `None` if that may have changed: for the caller,
-    /// and for attempts that wait for a slot.
-    pub(crate) fn saw_ahead(&self, ahead: Option<Ahead>) {
-        if let Some(slot) = &self.slot {
-            slot.set_waits(ahead.is_some());
-        }
-        self.progress.set_ahead(ahead);
-    }
-
-    /// Records a notification that one of them has ended. The list that follows shows which are left.
-    pub(crate) fn one_is_gone(&self) {
-        self.saw_ahead(self.progress.ahead().and_then(Ahead::without_one));
-    }
-
-    /// Returns the error at the deadline.
-    fn out_of_time(&self) -> TryLockError {
-        let (waiting, budget) = (self.progress.waiting(), self.ask.budget);
-        self.path_lock.out_of_time(waiting, self.ask.kind, budget, budget.waited(self.started))
-    }
-}
-
-impl Reply {
-    /// If the caller has left, the holds come back here, and their drop releases them.
-    fn send(self, answer: Result<Vec<Hold>, TryLockError>) {
-        match self {
-            Self::Permits(reply) => drop(reply.send(answer)),
-            // There is one. Without it the caller would take the attempt for ended.
-            Self::Lock(reply) => {
-                drop(answer.map(|mut holds| holds.pop()).transpose().map(|one| reply.send(one)));
-            }
-        }
-    }
 }
 
 impl<'a> InSession<'a> {
@@ -407,62 +192,5 @@ impl<'a> InSession<'a> {
 impl Drop for InSession<'_> {
     fn drop(&mut self) {
         self.leave_all();
-    }
-}
-
-impl From<AcquireError> for End {
-    fn from(error: AcquireError) -> Self {
-        Self::Denied(error.into())
-    }
-}
-
-impl From<Stopped> for End {
-    fn from(stopped: Stopped) -> Self {
-        match stopped {
-            Stopped::CallerGone(ticket) => Self::CallerGone(ticket),
-            Stopped::OutOfTime => Self::OutOfTime,
-            Stopped::Refused(error) => error.into(),
-        }
-    }
-}
-
-/// Waits for `work`, until the attempt has to stop or the session ends. A result that is ready has
-/// precedence.
-pub(crate) async fn wait<T>(
-    seat: Seat<'_>,
-    work: impl Future<Output = T>,
-    stop: &mut Stop,
-) -> Result<T, End> {
-    tokio::select! {
-        biased;
-        result = work => Ok(result),
-        end = stop.wait() => Err(End::from(end)),
-        _ = seat.session.ended() => {
-            let path = seat.path_lock.path().user();
-            log::debug!(path, session = seat.session.number(), "again in the next session");
-            Err(End::Again)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::values::path::LockPath;
-
-    // Shows: try-permits, kept-node
-    #[test]
-    fn it_ends_behind_the_same_contender_or_behind_any() {
-        let directory = LockPath::parse("", "/lock").unwrap();
-        let behind = |name| Some(Ahead { count: 1, first: Some(directory.user_child(name)) });
-        for for_each in [true, false] {
-            let mut patience = Patience::new(Duration::ZERO, for_each);
-            assert!(!patience.is_over(behind("a").as_ref()), "it begins");
-            assert_eq!(patience.is_over(behind("b").as_ref()), !for_each);
-            assert!(patience.is_over(behind("b").as_ref()));
-            assert!(!patience.is_over(None), "they are gone");
-            assert_eq!(patience.look_at(), None);
-            assert!(!patience.is_over(behind("b").as_ref()), "it begins again");
-        }
     }
 }

@@ -7,3 +7,4 @@ pub(crate) mod in_session;
 pub(crate) mod permits;
 pub(crate) mod queued;
 pub(crate) mod room;
+pub(crate) mod run;

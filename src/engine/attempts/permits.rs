@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 
-use crate::engine::attempts::in_session::{End, InSession, wait};
+use crate::engine::attempts::attempt::{End, wait};
+use crate::engine::attempts::in_session::InSession;
 use crate::engine::grant::hold::Hold;
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;

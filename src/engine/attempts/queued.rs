@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::engine::attempts::attempt;
+use crate::engine::attempts::run;
 use crate::engine::call::pending::Pending;
 use crate::engine::call::progress::ProgressReceiver;
 use crate::engine::grant::hold::Hold;
@@ -28,7 +28,7 @@ pub(crate) struct Queued {
 impl Queued {
     /// Starts an attempt.
     pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Self {
-        let (pending, progress) = attempt::start(path_lock, ask);
+        let (pending, progress) = run::start(path_lock, ask);
         Self { path_lock: Arc::clone(path_lock), pending, progress }
     }
 

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::attempts::attempt;
-use crate::engine::attempts::in_session::if_any;
+use crate::engine::attempts::attempt::if_any;
+use crate::engine::attempts::run;
 use crate::engine::call::pending::ResultReceiver;
 use crate::engine::grant::hold::Hold;
-use crate::engine::kept::shared_room::{Granted, Look, RoomState, SharedRoom, Waiter};
 use crate::engine::lock::first::asks_at;
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::request::look::ask_first;
+use crate::engine::room::shared_room::{Granted, Look, RoomState, SharedRoom, Waiter};
 use crate::error::TryLockError;
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::{Kind, Naming};
@@ -40,7 +40,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         return Err(closed.into());
     }
     let Some(room) = path_lock.room(ask.kind) else {
-        return attempt::start(&path_lock, ask).0.result().await;
+        return run::start(&path_lock, ask).0.result().await;
     };
     let deadline = match ask.budget {
         Budget::Try { .. } => return try_now(&path_lock, room, ask).await,
@@ -85,7 +85,7 @@ async fn try_now(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, ask: Ask) ->
             return Err(path_lock.would_block(ask.kind, ahead));
         }
     }
-    let hold = attempt::start(path_lock, ask).0.result().await?;
+    let hold = run::start(path_lock, ask).0.result().await?;
     if room.adopt(&hold.held, hold.session(), hold.token(), ask.location) {
         // It is known as the room's.
         drop(path_lock.lock_holders().remove(&hold.held.number()));
@@ -260,7 +260,7 @@ impl Task {
             self.result = None;
             self.room.attempt_over();
             let ask = Ask { call, ..Ask::new(self.room.kind, Budget::Forever, location) };
-            let (pending, progress) = attempt::start(&path_lock, ask);
+            let (pending, progress) = run::start(&path_lock, ask);
             let (result, cancel) = pending.split();
             self.result = result;
             let cancelled = self.room.lock().begun((cancel, progress));

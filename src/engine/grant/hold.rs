@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::engine::kept::shared_room::Granted;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::node::held::{Held, LocalOwner};
+use crate::engine::room::shared_room::Granted;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
@@ -92,7 +92,7 @@ impl Hold {
     }
 
     /// Records that the caller has the lock: from here on a guard reports a loss, and no call ends by it.
-    pub(crate) fn is_had(&self) {
+    pub(crate) fn note_had(&self) {
         self.held.set_had();
         self.path_lock.client().holders_changed();
     }

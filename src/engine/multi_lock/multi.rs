@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::attempts::attempt;
-use crate::engine::attempts::in_session::{Stop, Stopped};
+use crate::engine::attempts::attempt::{Stop, Stopped};
+use crate::engine::attempts::run;
 use crate::engine::call::pending::{Caller, Pending};
 use crate::engine::grant::hold::{Hold, first, first_lost};
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, Member, PathLock};
@@ -191,7 +191,7 @@ impl MultiAttempt {
         for (index, member) in Arc::clone(&self.members.in_order).iter().enumerate() {
             let ask = self.ask_for(index, member);
             self.tried = self.tried.max(index + 1);
-            let (mut pending, progress) = attempt::start(&member.path_lock, ask);
+            let (mut pending, progress) = run::start(&member.path_lock, ask);
             let granted = tokio::select! {
                 biased;
                 ticket = stop.caller_gone() => return Err(Why::CallerGone(ticket)),

@@ -19,7 +19,7 @@ use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify}
 use crate::protocol::queue::{Listing, Queue};
 use crate::session::contents::directory_watches::Setting;
 use crate::session::contents::watches::{WatchUse, changed};
-use crate::session::contents::window::Slot;
+use crate::session::contents::window::WindowSlot;
 use crate::session::leftovers::cleanup::{Item, Orphan};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
@@ -44,12 +44,12 @@ pub(crate) fn new_id(naming: Naming) -> String {
     }
 }
 
-/// Sends the create and the list together: the client library sends when the method is called, and a
-/// session's requests are answered in order (docs/protocol.md#create-and-list). The list is left out if the
-/// reply to the create may make it needless: where a node of this session in the directory can be waited for in
-/// memory, it may show that this is right before the new one (docs/protocol.md#waiting-in-memory); where no
-/// other has come lately, that the new one is first (docs/protocol.md#succession).
-async fn send_create(seat: Seat<'_>, slot: Slot, id: String) -> AcquireEvent {
+/// Sends the create and the list together when it is polled first: a session's requests are answered in order
+/// (docs/protocol.md#create-and-list). The list is left out if the reply to the create may make it needless:
+/// where a node of this session in the directory can be waited for in memory, it may show that this is right
+/// before the new one (docs/protocol.md#waiting-in-memory); where no other has come lately, that the new one is
+/// first (docs/protocol.md#succession).
+async fn send_create(seat: Seat<'_>, slot: WindowSlot, id: String) -> AcquireEvent {
     let Seat { path_lock, session, number, kind } = seat;
     let beginning = path_lock.naming().prefix(&id, kind);
     let path = path_lock.path().child(&beginning);
@@ -214,9 +214,8 @@ fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<N
 pub(crate) type CreateUnderWay<'a> = Pin<Box<dyn Future<Output = AcquireEvent> + Send + 'a>>;
 
 /// Sends a create with a fresh id, and the list with it; see
-/// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create). It is sent by the
-/// first poll; only `list` and `list_alone` send when they are called.
-pub(crate) fn create(seat: Seat<'_>, slot: Slot, id: String) -> CreateUnderWay<'_> {
+/// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create).
+pub(crate) fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> CreateUnderWay<'_> {
     Box::pin(send_create(seat, slot, id))
 }
 

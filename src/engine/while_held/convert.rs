@@ -10,7 +10,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::attempts::attempt::GIVEN_UP_WITHIN;
+use crate::engine::attempts::run::GIVEN_UP_WITHIN;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe;
 use crate::engine::lock::path_lock::PathLock;

@@ -15,7 +15,7 @@ pub(crate) struct Window(Arc<Semaphore>);
 /// The right to have one request unanswered: until its answer, or the end of the session.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Slot {
+pub(crate) struct WindowSlot {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -25,9 +25,9 @@ impl Window {
     const SIZE: usize = 64;
 
     /// Waits for a slot.
-    pub(crate) async fn slot(&self) -> Slot {
+    pub(crate) async fn slot(&self) -> WindowSlot {
         // An error is impossible: the semaphore is never closed.
-        Slot { _permit: Arc::clone(&self.0).acquire_owned().await.ok() }
+        WindowSlot { _permit: Arc::clone(&self.0).acquire_owned().await.ok() }
     }
 }
 

@@ -476,6 +476,7 @@ async fn what_cannot_be_is_refused_before_it_is_sent() {
     for builder in [
         PersistentNode::builder(&client, PATH, vec![0; 1_000_001]),
         PersistentNode::builder(&client, PATH, "").acl([]),
+        PersistentNode::builder(&client, PATH, "").acl([Acl::creator_all()]), // the client has no credentials
     ] {
         let invalid = builder.build().unwrap_err();
         assert!(matches!(invalid, BuildError::InvalidOption { .. }) && invalid.path() == PATH, "{invalid}");
