@@ -14,8 +14,10 @@ type Outcome = Result<(), Box<dyn Error>>;
 fn main() {
     let mut suite = Suite::new();
     suite.time_limit(Duration::from_secs(480));
-    suite.add_needing("in-process", "curators_recipes_work", peers::curator(), curator);
-    suite.add_needing("zookeeper", "curators_recipes_work", peers::curator(), curator_on_zookeeper);
+    suite.add_needing("in-process", "curators_recipes_work", peers::curator(), |peer| curator(&peer));
+    suite.add_needing("zookeeper", "curators_recipes_work", peers::curator(), |peer| {
+        curator_on_zookeeper(&peer)
+    });
     suite.add_needing("in-process", "kazoos_recipes_work", peers::kazoo(), kazoo);
     suite.run()
 }
@@ -66,9 +68,9 @@ fn works(lines: &str) -> Outcome {
     }
 }
 
-fn curator(peer: CuratorPeer) -> Outcome {
+fn curator(peer: &CuratorPeer) -> Outcome {
     let server = Server::start()?;
-    works(&recipes(&peer, &server.connect_string())?)?;
+    works(&recipes(peer, &server.connect_string())?)?;
     ended(&server)?;
     if server.children("/curator/mutex").is_empty() {
         Ok(())
@@ -78,10 +80,10 @@ fn curator(peer: CuratorPeer) -> Outcome {
 }
 
 /// So that what works here is what works there.
-fn curator_on_zookeeper(peer: CuratorPeer) -> Outcome {
+fn curator_on_zookeeper(peer: &CuratorPeer) -> Outcome {
     peers::zookeeper()?;
     let server = ZooKeeper::standalone(&Options::new())?;
-    works(&recipes(&peer, &server.connect_string())?)
+    works(&recipes(peer, &server.connect_string())?)
 }
 
 fn kazoo(peer: KazooPeer) -> Outcome {

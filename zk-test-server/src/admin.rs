@@ -44,7 +44,7 @@ fn serve(stream: &TcpStream, server: &Server, faults: &Faults) -> io::Result<()>
             return Ok(());
         }
         if line.len() as u64 > LINE {
-            respond(stream, &failed(format!("a line has more than {LINE} bytes")))?;
+            respond(stream, &failed(&format!("a line has more than {LINE} bytes")))?;
             return end(stream);
         }
         if !line.trim_ascii().is_empty() {
@@ -73,10 +73,10 @@ fn reply(server: &Server, faults: &Faults, line: &[u8]) -> Value {
             fields["ok"] = json!(true);
             fields
         }
-        Err(error) => failed(error),
+        Err(error) => failed(&error),
     }
 }
 
-fn failed(error: String) -> Value {
+fn failed(error: &str) -> Value {
     json!({ "ok": false, "error": error })
 }

@@ -6,6 +6,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::panic,
     reason = "a test fails by panicking; clippy knows this only of #[test] functions"
 )]
 

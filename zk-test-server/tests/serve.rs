@@ -212,6 +212,46 @@ fn a_line_that_is_too_long_is_refused_and_what_is_behind_it_is_not_done() {
     assert_eq!(served.send(command), json!({ "ok": true }));
 }
 
+/// How many files the process may have open, where the system says so.
+fn open_files() -> Option<usize> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+fn ten_thousand_connections_and_a_hundred_thousand_watches_are_held() {
+    const CONNECTIONS: usize = 10_000;
+    const WATCHERS: usize = 100;
+    const PATHS: usize = 1000;
+    const LONG: i32 = 3_600_000;
+    if open_files().is_some_and(|files| files < CONNECTIONS + 500) {
+        println!("not run: `ulimit -n` allows no {CONNECTIONS} connections");
+        return;
+    }
+    let mut served = Served::start(&["--max-session-timeout", &LONG.to_string()]);
+    let mut clients: Vec<Raw> =
+        (0..CONNECTIONS).map(|_| Raw::connect(served.addrs[0], LONG).unwrap()).collect();
+    for client in &mut clients[..WATCHERS] {
+        for path in 0..PATHS {
+            client.send(op::EXISTS, &Body::path_watch(&format!("/{path}"), true)).unwrap();
+        }
+    }
+    for client in &mut clients[..WATCHERS] {
+        assert!((0..PATHS).all(|_| client.recv().unwrap().error == -101));
+    }
+    let counters = served.run("counters", json!({}));
+    assert_eq!(counters["requests"]["exists"], WATCHERS * PATHS);
+    served.run("create", json!({ "path": "/7" }));
+    for client in &mut clients[..WATCHERS] {
+        assert_eq!(client.recv().unwrap().event(), (1, 3, "/7".to_owned()));
+    }
+    for client in &mut clients {
+        client.call(op::PING, &Body::new());
+    }
+    assert_eq!(served.run("sessions", json!({}))["sessions"].as_array().unwrap().len(), CONNECTIONS);
+}
+
 #[test]
 fn a_line_that_is_no_text_is_refused() {
     let mut served = Served::start(&[]);

@@ -1,5 +1,6 @@
 //! `zk-test-server`, started, with a connection to its admin port.
 #![allow(dead_code, unreachable_pub, reason = "every test file uses another part of it")]
+#![expect(clippy::panic, reason = "a test fails by panicking; clippy knows this only of #[test] functions")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
