@@ -252,7 +252,8 @@ impl Job {
         })
     }
 
-    /// Whether the watchdog has killed the command at the deadline: both are dead then, and either may be noticed.
+    /// Whether the watchdog has killed the command at the deadline: both are dead then, and either may be
+    /// noticed.
     fn is_overdue(&self, ended: &Ended) -> bool {
         let is_killed = match ended {
             Ended::Itself(status) => status.signal() == Some(Signal::KILL.as_raw()),
