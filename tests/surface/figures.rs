@@ -9,9 +9,9 @@ use super::{files_below, read, sources};
 const AT_MOST: [(&str, usize); 5] = [
     ("lines of the library", 20_570),
     ("lines of its engine, protocol and session", 14_630),
-    ("doc lines of the library", 11_172),
+    ("doc lines of the library", 11_177),
     ("public names", 76),
-    ("lines of tests", 31_700),
+    ("lines of tests", 31_638),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.
