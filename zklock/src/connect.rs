@@ -12,11 +12,16 @@ use crate::options::Connection;
 /// and the servers end the session.
 const CLOSING: Duration = Duration::from_secs(5);
 
+const NO_SERVERS: &str = "no servers: give --servers HOST:PORT, or set ZK_CONNECT (cron does not inherit it)";
+
 /// Connects to the servers.
 pub(crate) async fn connect(options: &Connection) -> Result<Client, Failure> {
+    // As a cron table has it by mistake: `ZK_CONNECT=`.
+    let servers = options.servers.as_deref().filter(|servers| !servers.is_empty());
+    let servers = servers.ok_or_else(|| Failure::new(USAGE, NO_SERVERS))?;
     let builder = Client::builder().name("zklock").session_timeout(options.session_timeout);
     let builder = with_credentials(with_tls(builder, options), options)?;
-    Ok(builder.connect(options.servers.as_deref().unwrap_or_default()).await?)
+    Ok(builder.connect(servers).await?)
 }
 
 /// Closes the client, which releases its locks.

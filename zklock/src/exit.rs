@@ -53,7 +53,8 @@ impl Failure {
         Self::new(code, format!("{program}: {error}"))
     }
 
-    fn of(code: u8, error: &dyn Error) -> Self {
+    /// An error, with its causes.
+    pub(crate) fn of(code: u8, error: &dyn Error) -> Self {
         let mut text = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {

@@ -10,7 +10,7 @@ use zookeeper_recipes::{
 };
 
 use crate::connect::{close, connect};
-use crate::exit::{Failure, NONE};
+use crate::exit::{Failure, NONE, UNREACHABLE};
 use crate::options::{Break, Revoke, Status};
 
 /// The pause between two looks.
@@ -77,12 +77,6 @@ impl Queue {
         self.holders.is_empty() && self.waiters.is_empty()
     }
 
-    /// Returns what changes when a contender comes or goes, or is granted the lock.
-    fn nodes(&self) -> Vec<String> {
-        let held = self.holders.iter().map(|one| format!("+{}", one.node()));
-        held.chain(self.waiters.iter().map(|one| one.node().to_string())).collect()
-    }
-
     fn text(&self, path: &str) -> String {
         let state = match (self.holders.len(), self.waiters.len()) {
             (0, 0) => "free".to_owned(),
@@ -99,11 +93,66 @@ impl Queue {
         text
     }
 
-    fn json(&self, path: &str) -> String {
+    fn json(&self, path: &str) -> Value {
         let list = |contenders: &[Contender]| contenders.iter().map(contender_as_json).collect::<Vec<_>>();
-        let json = json!({"path": path, "holders": list(&self.holders), "waiters": list(&self.waiters)});
+        json!({"path": path, "holders": list(&self.holders), "waiters": list(&self.waiters)})
+    }
+}
+
+/// Two are equal if they have the same contenders in the same places.
+impl PartialEq for Queue {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = |these: &[Contender], those: &[Contender]| {
+            these.iter().map(Contender::node).eq(those.iter().map(Contender::node))
+        };
+        is_same(&self.holders, &other.holders) && is_same(&self.waiters, &other.waiters)
+    }
+}
+
+/// The answer to `status`.
+#[derive(PartialEq)]
+struct Seen {
+    path: String,
+    queue: Queue,
+    exists: bool,
+    /// The path and the queue of the lock that `--once` uses, if it is held while the lock at `path` is free.
+    once: Option<(String, Queue)>,
+}
+
+impl Seen {
+    async fn look(client: &Client, path: &str) -> Result<Self, Failure> {
+        let (_, queue) = Lock::look(client, path).await?;
+        let mut seen = Self { path: path.to_owned(), queue, exists: true, once: None };
+        if seen.queue.is_free() {
+            seen.exists = exists(client, path).await?;
+            let path = format!("{path}/lock");
+            let (_, queue) = Lock::look(client, &path).await?;
+            seen.once = (!queue.is_free()).then_some((path, queue));
+        }
+        Ok(seen)
+    }
+
+    fn text(&self) -> String {
+        let Self { path, queue, exists, once } = self;
+        match once {
+            Some((once, queue)) => format!("{path}: free, but not for --once:\n{}", queue.text(once)),
+            None if !exists => format!("{path}: free (no such node)\n"),
+            None => queue.text(path),
+        }
+    }
+
+    fn json(&self) -> String {
+        let mut json = self.queue.json(&self.path);
+        if let Some((path, queue)) = &self.once {
+            json["once"] = queue.json(path);
+        }
         format!("{json}\n")
     }
+}
+
+async fn exists(client: &Client, path: &str) -> Result<bool, Failure> {
+    let stat = client.request(|zk| async move { zk.check_stat(path).await }).await?;
+    Ok(stat.map_err(|error| Failure::of(UNREACHABLE, &error))?.is_some())
 }
 
 fn contender_as_json(contender: &Contender) -> Value {
@@ -140,11 +189,10 @@ pub(crate) async fn status(options: &Status) -> Result<u8, Failure> {
 async fn show(client: &Client, options: &Status) -> Result<u8, Failure> {
     let mut shown = None;
     loop {
-        let (_, queue) = Lock::look(client, &options.path).await?;
-        if shown.as_ref() != Some(&queue.nodes()) {
-            let form = if options.json { Queue::json } else { Queue::text };
-            print(&form(&queue, &options.path))?;
-            shown = Some(queue.nodes());
+        let seen = Seen::look(client, &options.path).await?;
+        if shown.as_ref() != Some(&seen) {
+            print(&if options.json { seen.json() } else { seen.text() })?;
+            shown = Some(seen);
         }
         if !options.watch {
             return Ok(0);

@@ -87,7 +87,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) permits: Option<u32>,
     /// Run the command once for this occasion, as 2026-11-25, whichever process comes first. If the command
-    /// fails, the next process runs it. At a loss it is killed without SIGTERM
+    /// fails, the next process runs it. At a loss it is killed without SIGTERM. It locks PATH/lock, and does
+    /// not exclude commands that run under PATH without --once
     #[arg(long, value_name = "OCCASION", group = "kind", requires = "command", verbatim_doc_comment)]
     pub(crate) once: Option<String>,
     /// End the command after that time, with SIGTERM and, after --kill-after, SIGKILL
@@ -102,8 +103,9 @@ pub(crate) struct Run {
 /// How a command is run and ended.
 #[derive(Debug, Args)]
 pub(crate) struct Work {
-    /// The time from SIGTERM to SIGKILL; less after a loss if the lock might be granted before
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
+    /// The time from SIGTERM to SIGKILL after a loss or the end of a lease; less if the lock might be granted
+    /// before. A signal to zklock, and `zklock revoke`, send no SIGKILL
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s", verbatim_doc_comment)]
     pub(crate) kill_after: Duration,
     /// What happens at a loss: "term" sends SIGTERM, "kill" SIGKILL at once, "warn" lets the command go on
     /// while another process may hold the lock, and any other text is run by a shell instead of SIGTERM,
@@ -114,8 +116,9 @@ pub(crate) struct Work {
     /// Leave the command the terminal, to read from it. Its children are not ended with it then
     #[arg(long)]
     pub(crate) foreground: bool,
-    /// Say on standard error when the lock is granted, and what else happens to it
-    #[arg(short, long)]
+    /// Say on standard error who holds the lock if it is not free, when it is granted, and what else happens
+    /// to it
+    #[arg(short, long, verbatim_doc_comment)]
     pub(crate) verbose: bool,
 }
 
@@ -166,7 +169,7 @@ pub(crate) struct Lead {
 /// `zklock status PATH`
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// The path of the lock; of a job that runs --once, followed by /lock
+    /// The path of the lock, or of jobs that run --once, whose lock is at PATH/lock
     pub(crate) path: String,
     /// Print one JSON object in a line
     #[arg(long)]
@@ -190,7 +193,7 @@ pub(crate) struct Revoke {
 /// `zklock break PATH`
 #[derive(Debug, Args)]
 pub(crate) struct Break {
-    /// The path of the lock
+    /// The path of the lock; of a job that runs --once, PATH/lock
     pub(crate) path: String,
     /// Do not ask
     #[arg(short, long)]
@@ -205,7 +208,6 @@ pub(crate) struct Break {
 pub(crate) struct Connection {
     /// The servers, and the node that paths are below, if that is not the root
     #[arg(long, env = "ZK_CONNECT", hide_env_values = true, value_name = "HOST:PORT,..[/CHROOT]")]
-    #[arg(required = true)]
     pub(crate) servers: Option<String>,
     /// The time after which the servers release the lock of a process that they do not hear from
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s")]

@@ -91,7 +91,7 @@ async fn terms(client: &Client, options: &Lead, signals: &mut Signals) -> Result
     let asked = Asked::Lock(Box::new(InterProcessMutex::new(client, &options.path)?));
     let task = Task { client, work: &options.work, argv: &options.command, lease: None };
     loop {
-        let granted = match or_signal(signals, asked.acquire(Duration::MAX)).await {
+        let granted = match or_signal(signals, asked.acquire_aloud(Duration::MAX, &options.work)).await {
             Ok(granted) => granted?,
             Err(signal) => return Ok(exit::by_signal(signal)),
         };
@@ -124,7 +124,7 @@ async fn locked(client: &Client, path: &str, options: &Run, signals: &mut Signal
     let asked = Asked::new(client, path, options)?;
     let started = Instant::now();
     let wait = if options.nonblock { Duration::ZERO } else { options.wait.unwrap_or(Duration::MAX) };
-    let granted = match or_signal(signals, asked.acquire(wait)).await {
+    let granted = match or_signal(signals, asked.acquire_aloud(wait, &options.work)).await {
         Ok(granted) => granted?,
         Err(signal) => return Ok(exit::by_signal(signal)),
     };
@@ -146,6 +146,19 @@ impl Asked {
             None => Box::new(InterProcessMutex::new(client, path)?),
         };
         Ok(Self::Lock(lock))
+    }
+
+    /// Acquires the lock. If it is not free and people have asked for more words, says who holds it.
+    async fn acquire_aloud(&self, wait: Duration, work: &Work) -> Result<Granted, Failure> {
+        if work.verbose && !wait.is_zero() {
+            match self.acquire(Duration::ZERO).await {
+                Ok(granted) => return Ok(granted),
+                Err(busy) if busy.code == BUSY => work.say(&format!("waits: {}", busy.text)),
+                // What it is, the next try finds out, which has more patience.
+                Err(_) => {}
+            }
+        }
+        self.acquire(wait).await
     }
 
     async fn acquire(&self, wait: Duration) -> Result<Granted, Failure> {

@@ -1,7 +1,5 @@
 //! The exit codes.
 
-use std::process::Command;
-
 use crate::started::{Files, Started, run, server, until_queued, zklock};
 
 pub(crate) fn passed_on() {
@@ -78,9 +76,16 @@ pub(crate) fn usage() {
         assert_eq!((ended.code, &*ended.out), (64, ""), "{arguments}: {ended:?}");
         assert!(!ended.err.is_empty(), "{arguments}");
     }
-    let mut without = Command::new(env!("CARGO_BIN_EXE_zklock"));
-    without.env_remove("ZK_CONNECT").args(["/a", "--", "true"]);
-    assert_eq!(run(without).code, 64, "no servers");
+    for arguments in ["/a", "--once today /a -- true", "lead /a -- true", "status /a", "break /a"] {
+        let mut without = zklock("", arguments, "");
+        without.env_remove("ZK_CONNECT");
+        for command in [without, zklock("", arguments, "")] {
+            let ended = run(command);
+            assert_eq!((ended.code, &*ended.out), (64, ""), "{arguments}: {ended:?}");
+            let names_both = ended.err.contains("--servers") && ended.err.contains("ZK_CONNECT");
+            assert!(names_both && ended.err.starts_with("zklock: no servers: "), "{ended:?}");
+        }
+    }
     for arguments in ["--help", "--version", "status --help"] {
         let ended = run(zklock(&servers, arguments, ""));
         assert_eq!((ended.code, &*ended.err), (0, ""), "{arguments}");

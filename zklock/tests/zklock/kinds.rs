@@ -1,5 +1,9 @@
 //! The kinds of locks, and what a command knows of its own.
 
+use std::process::Command;
+
+use rustix::process::Signal;
+
 use crate::started::{Files, Started, run, server, zklock};
 
 /// Notes that it is inside, in one file, twice.
@@ -41,6 +45,24 @@ pub(crate) fn readers_and_writers() {
     drop(readers);
 }
 
+pub(crate) fn verbose() {
+    let server = server();
+    let servers = server.connect_string();
+    let mut holder = Started::new(zklock(&servers, "/a", "echo held; sleep 1000"));
+    assert_eq!(holder.line(), "held");
+    let mut waiter = Command::new("sh");
+    waiter.arg("-c").arg(format!("exec {} -v /a -- true 2>&1", env!("CARGO_BIN_EXE_zklock")));
+    waiter.env("ZK_CONNECT", &servers);
+    let mut waiter = Started::new(waiter);
+    let waits = waiter.line();
+    let holder_is_named = waits.contains("held by ") && waits.contains("/zklock");
+    assert!(waits.starts_with("zklock: waits: ") && holder_is_named, "{waits}");
+    holder.signal(Signal::TERM);
+    let granted = waiter.line();
+    assert!(granted.starts_with("zklock: granted after "), "{granted}");
+    assert_eq!(waiter.end().code, 0);
+}
+
 pub(crate) fn permits() {
     let server = server();
     let servers = server.connect_string();
@@ -55,18 +77,22 @@ pub(crate) fn permits() {
 
 pub(crate) fn once() {
     let (server, files) = (server(), Files::new());
-    let job = |code: i32| {
+    let job_with = |options: &str, code: i32| {
         let command = format!("echo $ZKLOCK_PATH $ZKLOCK_TOKEN >>log; exit {code}");
-        let mut command = zklock(&server.connect_string(), "-v --once 2026-11-25 /job", &command);
+        let arguments = format!("{options} --once 2026-11-25 /job");
+        let mut command = zklock(&server.connect_string(), &arguments, &command);
         command.current_dir(files.path());
         run(command)
     };
+    let job = |code| job_with("-v", code);
     let runs = || files.read("log").lines().count();
     assert_eq!((job(4).code, runs()), (4, 1), "not done");
     assert_eq!((job(0).code, runs()), (0, 2), "done again");
     let last = job(5);
     assert_eq!((last.code, runs()), (0, 2), "done");
     assert!(last.err.contains("it has run for 2026-11-25"), "{last:?}");
+    let silent = job_with("", 5);
+    assert_eq!((silent.code, &*silent.err, runs()), (0, "", 2), "cron would mail it");
     assert!(files.read("log").starts_with("/job "), "{}", files.read("log"));
 }
 
@@ -79,7 +105,7 @@ pub(crate) fn lead() {
     assert!(token.starts_with("leads "), "{token}");
     let mut second = Started::new(zklock(&servers, "lead /a", "echo leads $ZKLOCK_TOKEN; exit 3"));
     crate::started::until_queued(&server, "/a", 2);
-    first.signal(rustix::process::Signal::TERM);
+    first.signal(Signal::TERM);
     assert_eq!(first.end().code, 143);
     assert_ne!(second.line(), token);
     assert_eq!(second.end().code, 3);

@@ -22,7 +22,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(SOON);
     // The longest first.
-    let in_process: [(&str, Test); 36] = [
+    let in_process: [(&str, Test); 38] = [
         ("zklock::the_child_is_dead_before_the_next_is_granted", losses::a_child_that_ignores_term_is_dead),
         ("zklock::also_if_zklock_is_stopped", losses::a_stopped_zklock_cannot_save_its_child),
         ("zklock::one_that_did_not_run_is_no_signal", losses::a_stopped_zklock_says_so),
@@ -50,11 +50,13 @@ fn main() {
         ("zklock::wrong_usage_is_64", codes::usage),
         ("zklock::two_exclude_each_other", kinds::two_exclude_each_other),
         ("zklock::readers_share_and_writers_do_not", kinds::readers_and_writers),
+        ("zklock::verbose_names_who_is_waited_for", kinds::verbose),
         ("zklock::permits_have_slots", kinds::permits),
         ("zklock::once_is_once", kinds::once),
         ("zklock::one_leads_until_it_ends", kinds::lead),
         ("zklock::standard_output_is_the_childs_alone", kinds::standard_output),
         ("zklock::status_tells_who_holds_and_who_waits", tools::status),
+        ("zklock::status_shows_the_lock_of_once", tools::status_of_once),
         ("zklock::status_watches", tools::status_watches),
         ("zklock::revoke_asks_the_child_to_end", tools::revoke),
         ("zklock::break_asks_first", tools::break_lock),

@@ -3,11 +3,15 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
+use rustix::process::Signal;
+
 use crate::started::{Started, run, server, until_queued, zklock};
 
 pub(crate) fn status() {
     let server = server();
     let servers = server.connect_string();
+    assert_eq!(run(zklock(&servers, "status /a", "")).out, "/a: free (no such node)\n");
+    assert_eq!(run(zklock(&servers, "/a", "true")).code, 0);
     assert_eq!(run(zklock(&servers, "status /a", "")).out, "/a: free\n");
     let json = run(zklock(&servers, "status --json /a", ""));
     assert_eq!(json.out, "{\"holders\":[],\"path\":\"/a\",\"waiters\":[]}\n");
@@ -31,11 +35,36 @@ pub(crate) fn status() {
     }
 }
 
+pub(crate) fn status_of_once() {
+    let server = server();
+    let servers = server.connect_string();
+    let mut job = Started::new(zklock(&servers, "--once today /a", "echo runs; sleep 1000"));
+    assert_eq!(job.line(), "runs");
+    let text = run(zklock(&servers, "status /a", "")).out;
+    let lines: Vec<&str> = text.lines().collect();
+    let [free, held, by] = lines[..] else { panic!("{text}") };
+    assert_eq!((free, held), ("/a: free, but not for --once:", "/a/lock: held"));
+    let pid = job.pid().as_raw_nonzero();
+    assert!(by.starts_with("  held by ") && by.contains(&format!("/{pid}/zklock (")), "{text}");
+    assert!(run(zklock(&servers, "status /a/lock", "")).out.starts_with("/a/lock: held\n"));
+    let json = run(zklock(&servers, "status --json /a", "")).out;
+    for part in ["\"holders\":[],\"once\":{", "\"path\":\"/a/lock\"", &format!("\"pid\":{pid},")] {
+        assert!(json.contains(part), "{part}: {json}");
+    }
+    let mut watch = Started::new(zklock(&servers, "status --watch /a", ""));
+    assert_eq!(watch.line(), "/a: free, but not for --once:");
+    job.signal(Signal::TERM);
+    assert_eq!(job.end().code, 143);
+    assert_eq!(watch.line(), held);
+    assert!(watch.line().starts_with("  held by "));
+    assert_eq!(watch.line(), "/a: free");
+}
+
 pub(crate) fn status_watches() {
     let server = server();
     let servers = server.connect_string();
     let mut watch = Started::new(zklock(&servers, "status --watch /a", ""));
-    assert_eq!(watch.line(), "/a: free");
+    assert_eq!(watch.line(), "/a: free (no such node)");
     let mut holder = Started::new(zklock(&servers, "/a", "echo held; sleep 1000"));
     assert_eq!(holder.line(), "held");
     assert_eq!(watch.line(), "/a: held");
@@ -54,7 +83,10 @@ pub(crate) fn revoke() {
     let mut holder = Started::new(zklock(&servers, "/a", command));
     assert_eq!(holder.line(), "held");
     let asked = run(zklock(&servers, "revoke /a", ""));
+    // Its request takes the place of the holder's identity in the node.
+    let who = format!("/{}/zklock (exclusive, queued ", holder.pid().as_raw_nonzero());
     assert!(asked.code == 0 && asked.out.starts_with("asked "), "{asked:?}");
+    assert!(asked.out.contains(&who) && asked.out.contains(", session 0x"), "{asked:?}");
     assert_eq!(holder.line(), "asked");
     assert_eq!(holder.end().code, 9);
 }
