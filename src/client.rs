@@ -93,7 +93,7 @@ impl Client {
     /// [`ConnectError`] if the connect string or its namespace cannot be used.
     ///
     /// # Cancel safety
-    /// If the future is dropped, a session without nodes may be left at the servers until it expires.
+    /// If the future is dropped, a session without nodes may be left on the servers until it expires.
     ///
     /// # Examples
     /// ```
@@ -854,7 +854,7 @@ impl ClientBuilder {
     /// let guard = mutex.lock().await?;
     ///
     /// assert_eq!(guard.path(), "/sku-42");
-    /// assert!(server.exists("/shop/sku-42")); // at the servers
+    /// assert!(server.exists("/shop/sku-42")); // on the servers
     /// # Ok(())
     /// # }
     /// ```
@@ -1105,7 +1105,7 @@ impl ClientBuilder {
     /// See [`ConnectError`]; the connect timeout is that of [`connect_timeout`](Self::connect_timeout).
     ///
     /// # Cancel safety
-    /// If the future is dropped, a session without nodes may be left at the servers until it expires.
+    /// If the future is dropped, a session without nodes may be left on the servers until it expires.
     ///
     /// # Examples
     /// ```

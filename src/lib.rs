@@ -32,14 +32,14 @@
 //! | you want | use |
 //! |---|---|
 //! | one holder at a time | [`InterProcessMutex`] |
-//! | the same, in order of arrival across processes even with thousands of waiters, or with a visible place in the queue | [`InterProcessFairLock`] |
+//! | the same, but in order of arrival across processes, even with thousands of waiters; or a place in the queue that can be read | [`InterProcessFairLock`] |
 //! | many readers or one writer | [`InterProcessReadWriteLock`] |
 //! | any of these, in generic code | [`InterProcessLock`] |
 //! | several of these at once, all or none, without a deadlock | [`InterProcessMultiLock`] |
 //! | at most n holders at a time, each with a separate number below n | [`InterProcessSemaphore`] |
-//! | one leader among many processes, which runs one thing | [`LeaderSelector::lead`] |
+//! | one leader among many processes, and a future that runs only while its process leads | [`LeaderSelector::lead`] |
 //! | the same, with a state to read and to watch | [`LeaderLatch`] |
-//! | who leads, without taking part | [`RecipeBuilder::watch_leader`] |
+//! | to know who leads, without taking part | [`RecipeBuilder::watch_leader`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
 //! | a job that runs once per day, or per other occasion, even if many processes start it | [`OnceJob`] |
 //! | a path that contains text from a user | [`LockPath::segment`] |
@@ -57,12 +57,12 @@
 //!
 //! # What a lock proves
 //! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The client's
-//! locks are valid for a *session lease*, which it renews every sixth of the session timeout (by default), by
-//! a committed transaction. (Reads, pings and `sync` prove nothing, because a server that is cut off from the
-//! other servers still answers them, while the others grant the lock to another session.) When the last
-//! renewal is two thirds of the session timeout old, the guard reports the loss, before the servers can
-//! expire the session. So when the network or servers fail, the holder is notified before another process is
-//! granted the lock.
+//! locks are valid for a *session lease*, which the client renews by a committed transaction, at intervals of
+//! a sixth of the session timeout (by default). (Reads, pings and `sync` prove nothing, because a server that
+//! is cut off from the other servers still answers them, while the others grant the lock to another session.)
+//! When the last renewal is two thirds of the session timeout old, the guard reports the loss, before the
+//! servers can expire the session. So when the network or servers fail, the holder is notified before another
+//! process is granted the lock.
 //!
 //! No lock can stop *your* process: after a long pause (caused by a hypervisor, `SIGSTOP` or a closed laptop
 //! lid), it resumes where it stopped, and writes. Two things protect the data from such writes:
@@ -91,11 +91,11 @@
 //!   not answered yet. For other calls, see *Cancel safety* in their documentation.
 //! * **A lock belongs to its guard**, not to a thread or a task. Any task that has the guard can release it.
 //! * **Thousands of tasks of one process may wait for one lock.** They wait in memory, in order, behind one
-//!   node at the servers, and [hand the lock over](RecipeBuilder::hand_off) without a request.
+//!   node on the servers, and [hand the lock over](RecipeBuilder::hand_off) without a request.
 //! * **A handler that is dropped drops its guards.** Web frameworks drop the future of a request when its
 //!   caller disconnects, which releases the lock in the middle of the work. Move work that must be completed
 //!   to a task, together with its guard: [`LockGuard::while_held_owned`].
-//! * **A blocked executor loses no lock**, because the session runs on a separate thread.
+//! * **A blocked executor does not lose its locks**, because the session runs on a separate thread.
 //! * **When a session expires**, its guards report the loss, and its waiters queue again in the next session,
 //!   in the same order among themselves.
 //! * **Any executor may poll the futures.** Their timers run on the session's thread.
@@ -126,8 +126,8 @@
 //! * **A lock can be lost while its guard lives**, for example when the session ends. Check
 //!   [`LockGuard::is_held`], or run the work in [`LockGuard::while_held`].
 //! * **Releasing is a request.** Dropping a guard sends it in the background; `release().await` returns the
-//!   outcome. Call [`Client::close`] at the end of `main`; otherwise the locks stay held until the session
-//!   expires.
+//!   outcome. Call [`Client::close`] at the end of `main`; otherwise locks whose release has not been sent
+//!   stay held until the session expires.
 //! * **A cancelled call** loses its place in the queue, as in tokio, and its node is deleted in the
 //!   background: [`Client::flush`] waits for this deletion.
 //! * **Waiters of one client are served in order**, as in tokio, except for `try_lock`; a read-write lock has
@@ -183,13 +183,13 @@
 //! # Errors
 //! A failed request is reported as an [`Error`], which has a [`kind`](Error::kind). Calls that can fail only
 //! in this way return it directly: the queries of a lock, [`Client::attempt_revoke`],
-//! [`InterProcessMutex::break_lock`], [`InterProcessSemaphore::set_limit`]. Calls that can also fail in other
-//! ways return an enum with a variant `Request` for the [`Error`] and a method `kind()`: [`AcquireError`],
-//! [`TransactionError`], [`ConversionError`], [`OnceError`], [`PersistentNodeError`], [`AtomicLongError`],
-//! and [`TryLockError`], whose variant `Acquire` wraps an `AcquireError`. [`BuildError`], [`ConnectError`]
-//! and [`ReleaseError`] contain no [`Error`]. Each error has `is_retryable()` and `path()`, and its message
-//! says what to do, if anything. A loss is a state of the guard, not a failed request: methods that need the
-//! lock return [`Lost`] then.
+//! [`InterProcessMutex::break_lock`] and [`InterProcessSemaphore::set_limit`]. Calls that can also fail in
+//! other ways return an enum with a variant `Request` for the [`Error`] and a method `kind()`:
+//! [`AcquireError`], [`TransactionError`], [`ConversionError`], [`OnceError`], [`PersistentNodeError`],
+//! [`AtomicLongError`], and [`TryLockError`], whose variant `Acquire` wraps an `AcquireError`.
+//! [`BuildError`], [`ConnectError`] and [`ReleaseError`] contain no [`Error`]. Each error has
+//! `is_retryable()` and `path()`, and its message says what to do, if anything. A loss is a state of the
+//! guard, not a failed request: after it, methods that need the lock return [`Lost`].
 //!
 //! # Logging
 //! Events are emitted with `tracing`, with targets that begin with `zookeeper_recipes`. `ERROR`: the client
@@ -273,8 +273,8 @@ pub mod simulation {
     pub use crate::session::threads::background::{Host, set_current};
 }
 
-// The pages of `docs` that are modules of the documentation. Links between them are to files in the pages, and to
-// modules in `links.md`, which comes first here.
+// The pages of `docs` that are modules of the documentation. A page links to the files of other pages;
+// `links.md` redirects these links to modules, because it is included first.
 macro_rules! pages {
     ($($name:ident: $file:literal,)+) => {$(
         #[cfg(any(doc, doctest))]

@@ -65,7 +65,7 @@ pub(crate) struct Options {
     pub(crate) verbose: bool,
 }
 
-/// How many users of a worker wait at a time if each has a node at the servers: the nodes of eight workers
+/// How many users of a worker wait at a time if each has a node on the servers: the nodes of eight workers
 /// still fit into one list of children.
 const FAIR_AT_ONCE: usize = 500;
 

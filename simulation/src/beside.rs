@@ -389,7 +389,7 @@ async fn live(kind: Kind, seed: u64, mut rng: Rng) -> Found {
     }
     for (machine, _) in &machines.all {
         if let Session::Ours(client, _) = &machine.session {
-            // What is left at the servers ends with its session.
+            // What is left on the servers ends with its session.
             drop(timeout(limit, client.close()).await);
         }
     }

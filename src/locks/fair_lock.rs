@@ -21,7 +21,7 @@ use crate::protocol::node_name::Kind;
 /// On the same path, it shares its queue with [`InterProcessMutex`](crate::InterProcessMutex) and the mutexes
 /// of Curator and go-zookeeper. Three things differ from these:
 ///
-/// - **Every waiter is in the queue at the servers**, where the waiters of a mutex share one node of their
+/// - **Every waiter is in the queue on the servers**, where the waiters of a mutex share one node of their
 ///   client. So the order is that of arrival across processes, and [`participants`](Self::participants)
 ///   returns all waiters. A client's waiters beyond [`max_waiters`](RecipeBuilder::max_waiters)
 ///   are refused.
@@ -37,7 +37,7 @@ use crate::protocol::node_name::Kind;
 /// back, in the same order.
 ///
 /// # Memory
-/// A waiter costs less than 6 KiB in this process (which a test measures), and a node at the servers.
+/// A waiter costs less than 6 KiB in this process (which a test measures), and a node on the servers.
 ///
 /// # Examples
 /// ```

@@ -17,8 +17,8 @@ use crate::values::shown::Quoted;
 
 /// A guard that holds a lock until it is dropped or released.
 ///
-/// The lock is held by an ephemeral node at the servers ([`node`](Self::node)). **Dropping the guard releases
-/// the lock** in the background: a task repeats the deletion of the node until the node is gone or the
+/// The lock is held by an ephemeral node on the servers ([`node`](Self::node)). **Dropping the guard releases
+/// the lock** in the background: the client repeats the deletion of the node until the node is gone or the
 /// session has ended. The drop neither blocks nor panics, and needs no runtime. [`release`](Self::release)
 /// does the same and returns the outcome. The guard can be sent to other threads and tasks, and released
 /// there. It cannot be cloned, but [`reenter`](Self::reenter) returns another guard of the same *hold*, which
@@ -32,18 +32,18 @@ use crate::values::shown::Quoted;
 /// possible conversions; [`mode`](crate::mode) shows code for guards of every mode.
 ///
 /// # What it proves, and what it does not
-/// While a lock is held, the client renews the *session lease* every sixth of the session timeout (by
-/// default), by a transaction that a quorum of the servers must commit. Once the last renewal is two thirds
-/// of the session timeout old (less with [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)), the guard is
-/// [lost](Self::lost). The servers grant the lock to no other process before the session expires, so when the
-/// network or the servers fail, the holder is notified first. The holder has the remaining third to stop: the
-/// lock node stays until the last guard is dropped or released, or that time has passed. In three cases the
-/// holder may be notified after the next grant, up to a sixth of the session timeout later (by default):
-/// another process deletes the lock node, an administrator ends the session, or a server (ClickHouse Keeper)
-/// replaces the session without reporting it.
+/// While a lock is held, the client renews the *session lease* by a transaction that a quorum of the servers
+/// must commit, at intervals of a sixth of the session timeout (by default). Once the last renewal is two
+/// thirds of the session timeout old (less with [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)), the
+/// lock is [lost](Self::lost). The servers grant the lock to no other process before the session expires, so
+/// when the network or the servers fail, the holder is notified first. The holder has the remaining third to
+/// stop: the lock node stays until the last guard is dropped or released, or that time has passed. In three
+/// cases the holder may be notified after the next grant, up to a sixth of the session timeout later (by
+/// default): another process deletes the lock node, an administrator ends the session, or a server
+/// (ClickHouse Keeper) replaces the session without reporting it.
 ///
-/// A lock that was acquired with a [lease](crate::InterProcessMutex::acquire_with_lease) can end sooner: when
-/// the lease ends, the guard is lost, and the lock is released at once.
+/// A lock that was acquired with a [lease](crate::InterProcessMutex::acquire_with_lease) can be lost sooner:
+/// when the lease ends, the lock is lost, and is released at once.
 ///
 /// No clock in this process helps if the process itself is paused and writes when it resumes. For that case,
 /// pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller tokens
@@ -135,7 +135,8 @@ pub type WriteGuard = LockGuard<Write>;
 
 /// A guard of a lock of any kind, for code that does not depend on the kind.
 ///
-/// All guards of locks convert into it, and [`InterProcessLock`](crate::InterProcessLock) returns it.
+/// A [`LockGuard`] of any mode converts into it, and [`InterProcessLock`](crate::InterProcessLock) returns
+/// it.
 ///
 /// # Examples
 /// ```
@@ -335,6 +336,6 @@ impl<M: Mode> LockGuard<M> {
 
 /// Returns the deadline of a call with this timeout; `None` if it is so far away that the call needs none.
 pub(crate) fn after(timeout: Duration) -> Option<std::time::Instant> {
-    // tokio silently replaces a far instant by a nearer one.
+    // tokio silently replaces a distant instant with a nearer one.
     if timeout > LONGEST { None } else { std::time::Instant::now().checked_add(timeout) }
 }

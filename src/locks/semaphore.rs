@@ -707,7 +707,7 @@ impl sealed::HasData for InterProcessSemaphore {}
 
 /// One or several permits of an [`InterProcessSemaphore`], held until this is dropped or released.
 ///
-/// Each permit is held by an ephemeral node at the servers ([`nodes`](Self::nodes)). Dropping the value
+/// Each permit is held by an ephemeral node on the servers ([`nodes`](Self::nodes)). Dropping the value
 /// returns its permits in the background; [`release`](Self::release) does the same and returns the outcome.
 /// The value can be sent to other threads and tasks. **The loss of one permit is the loss of all** in one
 /// value, because the holder relied on all of them. The others are returned too: at once if a lease ended,

@@ -56,7 +56,7 @@ pub(crate) enum AcquireRequest {
     List,
     /// Read the Stat of the own node `name`, which is known from a list only.
     Inspect { name: String },
-    /// Watch `predecessor` at the servers, and wait until it changes.
+    /// Watch `predecessor` on the servers, and wait until it changes.
     Watch { predecessor: String },
     /// Wait in memory for a node of the same session.
     WaitFor { before: Neighbour },

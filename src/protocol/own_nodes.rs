@@ -28,7 +28,7 @@ struct LocalNode<W> {
 enum Behind {
     /// A node of the same session, in memory.
     Own(Neighbour),
-    /// A node of another session, which is watched at the servers.
+    /// A node of another session, which is watched on the servers.
     Other(String),
 }
 

@@ -199,7 +199,7 @@ impl LockPath {
         }
     }
 
-    /// Returns the path of the directory at the servers, namespace included.
+    /// Returns the path of the directory on the servers, namespace included.
     pub(crate) fn server(&self) -> &str {
         &self.server
     }
@@ -220,7 +220,7 @@ impl LockPath {
         Some(Self { server: above.into(), namespace: self.namespace, subdirectory: 0 })
     }
 
-    /// Returns the path of a child of this directory at the servers.
+    /// Returns the path of a child of this directory on the servers.
     pub(crate) fn child(&self, name: &str) -> String {
         // Each request builds such a path, and `format!` is slower.
         [&*self.server, "/", name].concat()
@@ -231,7 +231,7 @@ impl LockPath {
         self.to_user(&self.child(name))
     }
 
-    /// Returns the path of a lock node at the servers without the namespace.
+    /// Returns the path of a lock node on the servers without the namespace.
     pub(crate) fn to_user(&self, server: &str) -> NodePath {
         NodePath(server.get(self.namespace..).unwrap_or(server).into())
     }

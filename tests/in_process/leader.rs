@@ -291,7 +291,7 @@ async fn a_dropped_latch_leaves_no_node_and_no_session() {
     assert_eq!(queue(&server), [""; 0]);
 }
 
-/// What a caller keeps of a term that is over keeps nothing at the servers.
+/// What a caller keeps of a term that is over keeps nothing on the servers.
 // Shows: leaders-work
 #[tokio::test]
 async fn a_leadership_that_is_kept_keeps_no_session() {

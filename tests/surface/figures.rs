@@ -9,7 +9,7 @@ use super::{files_below, read, sources};
 const AT_MOST: [(&str, usize); 5] = [
     ("lines of the library", 20_570),
     ("lines of its engine, protocol and session", 14_630),
-    ("doc lines of the library", 11_177),
+    ("doc lines of the library", 11_178),
     ("public names", 76),
     ("lines of tests", 31_638),
 ];

@@ -69,7 +69,7 @@ impl Holder for Ours {
 
     async fn close(&self) {
         self.with_guard(Option::take);
-        // What is left at the servers ends with its session.
+        // What is left on the servers ends with its session.
         let _ = self.client.close().await;
     }
 }

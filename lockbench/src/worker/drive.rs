@@ -27,7 +27,7 @@ pub(crate) trait Contender: Sized + Send + Sync + 'static {
 
     /// Opens a session.
     fn connect(job: &Job) -> impl Future<Output = Result<Self, Error>> + Send;
-    /// Makes the lock object of a path, and what it needs at the servers.
+    /// Makes the lock object of a path, and what it needs on the servers.
     fn lock(&self, job: &Job, path: &str) -> impl Future<Output = Result<Self::Lock, Error>> + Send;
     /// Acquires the lock, shared with other readers if it is for reading.
     fn acquire(

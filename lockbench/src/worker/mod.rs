@@ -59,7 +59,7 @@ fn answer_orders<C: Contender>() -> Result<(), Error> {
         writeln!(out, "{}", serde_json::to_string(&answer)?)?;
         out.flush()?;
     }
-    // Sessions that end with the process would stay at the servers until they expire.
+    // Sessions that end with the process would stay on the servers until they expire.
     runtime.block_on(async {
         for setup in setups.into_values() {
             setup.close().await;

@@ -109,7 +109,7 @@ impl Contender for Session {
     }
 
     async fn close(&self) {
-        // What is left at the servers ends with its session.
+        // What is left on the servers ends with its session.
         let _ = self.0.close().await;
     }
 }

@@ -10,12 +10,12 @@ pub fn no_node(path: &str, nodes: &[String]) -> Result<(), String> {
     if nodes.is_empty() { Ok(()) } else { Err(format!("left in {path}: {nodes:?}")) }
 }
 
-/// The sessions at the servers, when all clients are closed and those of the dead have expired.
+/// The sessions on the servers, when all clients are closed and those of the dead have expired.
 pub fn no_session<S: std::fmt::Debug>(sessions: &[S]) -> Result<(), String> {
     if sessions.is_empty() { Ok(()) } else { Err(format!("{} sessions left: {sessions:?}", sessions.len())) }
 }
 
-/// Watches at the servers, and tasks beside those that there were before the first client. Each process keeps its lease
+/// Watches on the servers, and tasks beside those that there were before the first client. Each process keeps its lease
 /// thread.
 pub fn nothing(watches: usize, tasks: usize, processes: u64) -> Result<(), String> {
     if watches > 0 {

@@ -251,7 +251,7 @@ pub fn left(plan: &Plan, server: &Server, place: usize) -> Vec<String> {
     }
 }
 
-/// Looks at what is at the servers when all have ended.
+/// Looks at what is on the servers when all have ended.
 pub fn check_end(world: &World, server: &Server) {
     for place in 0..world.plan.paths() {
         if world.plan.kinds[place] == Kind::Job {

@@ -391,7 +391,7 @@ impl InSession<'_> {
         }
     }
 
-    /// Waits for another contender, which is watched at the servers or waited for in memory. `known` are the
+    /// Waits for another contender, which is watched on the servers or waited for in memory. `known` are the
     /// contenders ahead, unless there is a new list.
     async fn wait_behind(
         &mut self,

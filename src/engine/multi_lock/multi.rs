@@ -29,7 +29,7 @@ use crate::session::leftovers::cleanup::Ticket;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
 
-/// Several locks of one client, at different paths, in the order of these paths at the servers.
+/// Several locks of one client, at different paths, in the order of these paths on the servers.
 #[derive(Clone, Debug)]
 pub(crate) struct MultiMembers {
     /// The first in this order.

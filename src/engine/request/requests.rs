@@ -262,7 +262,7 @@ pub(crate) async fn stat(session: &Session, path: &str) -> Answer<zk::Stat> {
     answer(session, stat.await)
 }
 
-/// Watches a predecessor at the servers, if the session can watch one more node, and waits until something
+/// Watches a predecessor on the servers, if the session can watch one more node, and waits until something
 /// happens to it.
 pub(crate) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;

@@ -104,7 +104,7 @@ impl Dialer {
         }
     }
 
-    /// Ends the session that was the current one at the servers, too. If it was given up for want of one, that begins
+    /// Ends the session that was the current one on the servers, too. If it was given up for want of one, that begins
     /// with [`end_given_up`](Self::end_given_up).
     pub(crate) fn end_last(&mut self, ending: Ending) {
         let connector = self.connector(self.server_timeout);

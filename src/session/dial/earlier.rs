@@ -1,4 +1,4 @@
-//! The sessions that a client has given up, or exchanged for another: each is ended at the servers, so that its nodes
+//! The sessions that a client has given up, or exchanged for another: each is ended on the servers, so that its nodes
 //! keep no one out (docs/protocol.md#close-confirmed).
 
 use std::time::Duration;

@@ -185,7 +185,7 @@ impl Session {
         }
     }
 
-    /// Ends the session, which tells guards, waiters and requests, and drops its handle, which closes it at the servers.
+    /// Ends the session, which tells guards, waiters and requests, and drops its handle, which closes it on the servers.
     /// Requests under way are abandoned. The first reason counts.
     pub(crate) fn end(&self, reason: LostReason) {
         if self.end_reason().is_none() {

@@ -67,7 +67,7 @@ async fn data_set_while_it_is_away_are_those_of_the_next() {
     assert_ne!(server.node(PATH).unwrap().ephemeral_owner, before);
 }
 
-/// A session that the client gave up may live on at the servers, with its node: whichever handle made it, it is in
+/// A session that the client gave up may live on on the servers, with its node: whichever handle made it, it is in
 /// the way of none for longer than that session lives, and its end is confirmed to none before.
 // Shows: persistent-node
 #[tokio::test]
