@@ -349,9 +349,9 @@ impl ConversionRequests<'_> {
         };
         match error {
             zk::Error::NodeExists => {
-                self.session.nodes.adopt(create, self.path_lock.as_owner());
+                self.session.nodes.adopt(create.clone(), self.path_lock.as_owner());
                 self.session.nodes.disown(&delete);
-                Created::Exists
+                self.exists(handle, &create).await
             }
             zk::Error::NoNode => Created::Missing,
             zk::Error::BadVersion => Created::Failed(self.read_revocation(handle, &delete, hold).await),
@@ -363,13 +363,25 @@ impl ConversionRequests<'_> {
         let what = (zk::CreateMode::Ephemeral, &*self.path_lock.options().acl);
         let created = self.session.create(handle, &path, &self.path_lock.node_data(), what).await;
         if matches!(created, Ok(_) | Err(zk::Error::NodeExists)) {
-            self.session.nodes.adopt(path, self.path_lock.as_owner());
+            self.session.nodes.adopt(path.clone(), self.path_lock.as_owner());
         }
         match created {
             Ok((stat, _)) => Created::Done { czxid: (!stat.is_invalid()).then_some(stat.czxid) },
-            Err(zk::Error::NodeExists) => Created::Exists,
+            Err(zk::Error::NodeExists) => self.exists(handle, &path).await,
             Err(zk::Error::NoNode) => Created::Missing,
             Err(error) => Created::Failed(self.session.failure(error)),
         }
+    }
+
+    /// Returns the outcome of a create that an earlier request has made: the session may have been replaced
+    /// before that (docs/protocol.md#owner-check).
+    async fn exists(&self, handle: &zk::Client, path: &str) -> Created {
+        Created::Failed(match handle.check_stat(path).await {
+            Ok(Some(stat)) if self.session.owns(&stat) => return Created::Exists,
+            Ok(Some(_)) => FailureKind::SessionGone.into(),
+            // Deleted by another process since.
+            Ok(None) => FailureKind::NotNow.into(),
+            Err(error) => self.session.failure(error),
+        })
     }
 }
