@@ -73,6 +73,14 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
+    /// Whether the watchdog may have killed the command: both are dead then, and either may be noticed first.
+    fn is_of_the_watchdog(&self) -> bool {
+        match self {
+            Self::Itself(status) => status.signal() == Some(Signal::KILL.as_raw()),
+            ended => matches!(ended, Self::Unwatched),
+        }
+    }
+
     /// The exit code that tells it.
     pub(crate) fn code(&self) -> Result<u8, Failure> {
         match self {
@@ -247,28 +255,20 @@ impl Job {
         let ended = ended.map_err(|error| Failure::system("the command", &error))?;
         Ok(match ended {
             _ if is_over => Ended::LeaseOver,
-            ended if self.is_overdue(&ended) => Ended::Overdue,
+            ended if ended.is_of_the_watchdog() && clock::now() >= self.deadline => Ended::Overdue,
             ended => ended,
         })
     }
 
-    /// Whether the watchdog has killed the command at the deadline: both are dead then, and either may be
-    /// noticed.
-    fn is_overdue(&self, ended: &Ended) -> bool {
-        let is_killed = match ended {
-            Ended::Itself(status) => status.signal() == Some(Signal::KILL.as_raw()),
-            ended => matches!(ended, Ended::Unwatched),
-        };
-        is_killed && clock::now() >= self.deadline
-    }
-
-    /// Ends the command because the lock is lost, and waits until it is dead.
+    /// Ends the command because the lock is lost, and waits until it is dead. With `warn`, waits until it has
+    /// ended, unless the watchdog has killed it before.
     pub(crate) async fn lose(
         mut self,
         lost: &Lost,
         work: &Work,
         signals: &mut Signals,
-    ) -> Result<ExitStatus, Failure> {
+    ) -> Result<Ended, Failure> {
+        let is_late = clock::now() >= self.deadline;
         let mut helper = None;
         match &work.on_lost {
             OnLost::Term => self.target.send(Signal::TERM),
@@ -284,7 +284,8 @@ impl Job {
         let is_killed = !matches!(work.on_lost, OnLost::Warn);
         let status = self.end(signals, is_killed).await;
         drop(helper);
-        status
+        let ended = Ended::Itself(status?);
+        Ok(if is_late && ended.is_of_the_watchdog() { Ended::Overdue } else { ended })
     }
 
     /// Kills the command, and waits until it is dead.
@@ -387,10 +388,12 @@ pub(crate) async fn lease_over(lease: Option<Duration>) {
 async fn beat(orders: &mut Orders, deadline: &mut Duration, end_by: Duration, held: &Held<'_>) {
     loop {
         let proved = held.proved(sleep(held.session.beat())).await;
-        *deadline = (*deadline).max(proved).min(end_by);
-        if orders.kill_at(*deadline).await.is_err() {
+        let next = (*deadline).max(proved).min(end_by);
+        if orders.kill_at(next).await.is_err() {
             return;
         }
+        // Only what the watchdog has been told says whether it has killed the command.
+        *deadline = next;
     }
 }
 

@@ -14,7 +14,7 @@ use zookeeper_recipes::{
 
 use crate::connect::{close, connect};
 use crate::exit::{self, BUSY, Failure, LOST};
-use crate::job::{Held, Job, Proof, Session};
+use crate::job::{Ended, Held, Job, Proof, Session};
 use crate::options::{Lead, OnLost, Run, Work};
 use crate::signals::Signals;
 
@@ -223,7 +223,14 @@ impl Task<'_> {
         let mut job = None;
         let running = Job::run(&mut job, self.argv, self.work, &held, signals, guard.revoked());
         match guard.while_held(running).await {
-            Ok(ended) => ended?.code().map(Outcome::Code),
+            Ok(ended) => {
+                let ended = ended?;
+                match ended.code() {
+                    // As after a loss, a candidate contends again.
+                    Err(failure) if matches!(ended, Ended::Overdue) => Ok(Outcome::Lost(failure)),
+                    code => code.map(Outcome::Code),
+                }
+            }
             // The guard is dropped once the command is dead: until then the node of the lock stays.
             Err(lost) => self.lose(&lost, job, signals).await,
         }
@@ -248,7 +255,7 @@ impl Task<'_> {
             ended = Some(job.lose(lost, self.work, signals).await?);
         }
         match ended {
-            Some(status) if matches!(self.work.on_lost, OnLost::Warn) => {
+            Some(Ended::Itself(status)) if matches!(self.work.on_lost, OnLost::Warn) => {
                 eprintln!("zklock: the command went on after the loss: {lost}");
                 Ok(Outcome::Code(exit::of_status(status)))
             }

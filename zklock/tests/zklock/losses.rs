@@ -116,6 +116,33 @@ pub(crate) fn a_stopped_zklock_says_so() {
     assert!(!ended.err.contains("the watchdog was killed"), "{ended:?}");
 }
 
+/// The watchdog has killed the child before `zklock` learns of the loss.
+pub(crate) fn a_stopped_zklock_does_not_warn() {
+    let mut pair = Pair::new(T, "--on-lost warn", STUBBORN);
+    pair.holder.signal(Signal::STOP);
+    pair.assert_dead_before_the_next();
+    pair.holder.signal(Signal::CONT);
+    let ended = pair.holder.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+}
+
+/// It does not leave the election, as after a loss.
+pub(crate) fn a_stopped_leader_contends_again() {
+    let server = server();
+    let lead = format!("lead /a --session-timeout {T}");
+    let mut leader = Started::new(zklock(&server.connect_string(), &lead, STUBBORN));
+    let child = pid(&leader.line());
+    let requests = server.log().len();
+    assert!(server.wait_until_blocking(|view| view.log().count() > requests, SOON));
+    leader.signal(Signal::STOP);
+    until_dead(child);
+    leader.signal(Signal::CONT);
+    let next = pid(&leader.line());
+    leader.signal(Signal::TERM);
+    kill_process(next, Signal::KILL).unwrap();
+    leader.end();
+}
+
 pub(crate) fn a_child_may_end_in_time() {
     let mut pair =
         Pair::new(LONG, "", "trap 'echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.01; done");

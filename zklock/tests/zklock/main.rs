@@ -22,10 +22,12 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(SOON);
     // The longest first.
-    let in_process: [(&str, Test); 38] = [
+    let in_process: [(&str, Test); 40] = [
         ("zklock::the_child_is_dead_before_the_next_is_granted", losses::a_child_that_ignores_term_is_dead),
         ("zklock::also_if_zklock_is_stopped", losses::a_stopped_zklock_cannot_save_its_child),
         ("zklock::one_that_did_not_run_is_no_signal", losses::a_stopped_zklock_says_so),
+        ("zklock::one_that_did_not_run_does_not_warn", losses::a_stopped_zklock_does_not_warn),
+        ("zklock::a_leader_that_did_not_run_contends_again", losses::a_stopped_leader_contends_again),
         ("zklock::a_job_is_killed_when_its_lock_is_lost", losses::a_job_is_killed),
         ("zklock::unreachable_servers_are_69", codes::unreachable),
         ("zklock::a_child_may_end_in_time_after_a_loss", losses::a_child_may_end_in_time),
