@@ -55,9 +55,10 @@ impl Session {
     }
 
     /// Returns an error if a node was created in another session, and ends this one: it renews no lease then
-    /// (docs/protocol.md#owner-check). A persistent node has no owner.
-    fn check_created(&self, stat: &zk::Stat) -> Result<(), zk::Error> {
-        if stat.ephemeral_owner == 0 || self.owns(stat) { Ok(()) } else { Err(zk::Error::ClientClosed) }
+    /// (docs/protocol.md#owner-check).
+    fn check_created(&self, stat: &zk::Stat, may_be_persistent: bool) -> Result<(), zk::Error> {
+        let has_no_owner = may_be_persistent && stat.ephemeral_owner == 0;
+        if has_no_owner || self.owns(stat) { Ok(()) } else { Err(zk::Error::ClientClosed) }
     }
 
     /// Sends the create of a node when this is called.
@@ -73,7 +74,9 @@ impl Session {
             let created = handle.create(path, data, &mode.with_acls(zk::Acls::new(&acls)));
             async move {
                 let (stat, sequence) = created.await?;
-                self.check_created(&stat)?;
+                let is_ephemeral =
+                    matches!(mode, zk::CreateMode::Ephemeral | zk::CreateMode::EphemeralSequential);
+                self.check_created(&stat, !is_ephemeral)?;
                 Ok((stat, sequence))
             }
         })
@@ -97,7 +100,7 @@ impl Session {
             }
             for result in &results {
                 if let zk::MultiWriteResult::Create { stat, .. } = result {
-                    self.check_created(stat).map_err(failed)?;
+                    self.check_created(stat, true).map_err(failed)?;
                 }
             }
             Ok(results)
