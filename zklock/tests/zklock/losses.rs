@@ -128,9 +128,10 @@ pub(crate) fn a_stopped_zklock_does_not_warn() {
 
 /// It does not leave the election, as after a loss.
 pub(crate) fn a_stopped_leader_contends_again() {
-    let server = server();
-    let lead = format!("lead /a --session-timeout {T}");
-    let mut leader = Started::new(zklock(&server.connect_string(), &lead, STUBBORN));
+    let (server, files) = (server(), Files::new());
+    let mut command = zklock(&server.connect_string(), &format!("lead /a --session-timeout {T}"), STUBBORN);
+    command.current_dir(files.path());
+    let mut leader = Started::new(command);
     let child = pid(&leader.line());
     let requests = server.log().len();
     assert!(server.wait_until_blocking(|view| view.log().count() > requests, SOON));
