@@ -514,7 +514,9 @@ impl<L: Listener> Main<L> {
                         done(());
                     }
                     Some(Control::Listen(done)) => {
-                        let outcome = self.listeners.iter_mut().try_for_each(Listener::restart);
+                        // After another call's restart it listens already.
+                        let mut stopped = self.listeners.iter_mut().filter(|_| !self.listens);
+                        let outcome = stopped.try_for_each(Listener::restart);
                         self.listens = outcome.is_ok();
                         self.shared.change(|state| {
                             let now = state.now();

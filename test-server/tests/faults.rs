@@ -501,6 +501,21 @@ fn a_restart_keeps_the_tree_and_the_sessions() {
 }
 
 #[test]
+fn restarts_at_once_leave_it_listening() {
+    let (server, _) = server();
+    for _ in 0..50 {
+        let restarts: [_; 2] = thread::scope(|scope| {
+            [scope.spawn(|| server.restart()), scope.spawn(|| server.restart())]
+                .map(|one| one.join().unwrap())
+        });
+        for restart in restarts {
+            restart.unwrap();
+        }
+        Raw::connect(server.addr(), T).unwrap();
+    }
+}
+
+#[test]
 fn a_restart_gives_every_session_a_fresh_timeout() {
     let server = Server::builder().tick(Duration::from_millis(20)).start().unwrap();
     server.freeze_expiry(true);
