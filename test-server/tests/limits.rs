@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use raw::{Body, Parse, Raw, dial, op, read_frame, resident, write_frame};
-use zookeeper_test_server::{Builder, LogKind, Match, Op, Reason, Server};
+use zookeeper_test_server::{Builder, LogKind, Match, Op, Reason, Server, View};
 
 const SOON: Duration = Duration::from_secs(60);
 const T: i32 = 10_000;
@@ -56,8 +56,12 @@ fn clients_that_never_read_share_a_limit() {
             server.set_data(&path, "").unwrap();
         }
     });
-    let slow = closed(&server, Reason::Slow);
-    assert!(slow >= WATCHERS / 2, "{slow} were closed");
+    // Their tasks close them, which run on the server's thread.
+    let are_closed = |view: View<'_>| {
+        let slow = view.log().filter(|entry| entry.kind == LogKind::Closed(Reason::Slow));
+        slow.count() >= WATCHERS / 2
+    };
+    assert!(server.wait_until_blocking(are_closed, SOON), "{} were closed", closed(&server, Reason::Slow));
     let mut well = Raw::connect(server.addr(), T).unwrap();
     well.create("/well", 0);
 }
@@ -97,7 +101,7 @@ fn large_replies_share_their_data_with_the_tree() {
         for raw in &mut readers {
             raw.send(op::MULTI_READ, &reads).unwrap();
         }
-        let applied = |view: zookeeper_test_server::View<'_>| {
+        let applied = |view: View<'_>| {
             view.log().filter(|entry| (entry.op, entry.kind) == (Op::MultiRead, LogKind::Applied)).count()
                 == 5
         };
@@ -133,7 +137,7 @@ fn reads_of_a_connection_that_is_gone_are_not_done_and_writes_are() {
     raw.send(op::CREATE, &Body::create("/b", b"", 0)).unwrap();
     let session = raw.session();
     assert!(gate.wait_hit_blocking(SOON));
-    let arrived = |view: zookeeper_test_server::View<'_>| view.counters().requests(Op::Create) == 1;
+    let arrived = |view: View<'_>| view.counters().requests(Op::Create) == 1;
     assert!(server.wait_until_blocking(arrived, SOON));
     drop(raw);
     assert!(server.wait_until_blocking(|view| !view.sessions()[0].connected, SOON));
