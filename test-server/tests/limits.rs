@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use raw::{Body, Parse, Raw, dial, op, read_frame, resident, write_frame};
-use zookeeper_test_server::{Builder, LogKind, Match, Op, Reason, Server, View};
+use zookeeper_test_server::{Builder, LogEntry, LogKind, Match, Op, Reason, Server, View};
 
 const SOON: Duration = Duration::from_secs(60);
 const T: i32 = 10_000;
@@ -36,8 +36,8 @@ fn start(builder: Builder) -> Server {
     server
 }
 
-fn closed(server: &Server, reason: Reason) -> usize {
-    server.log().iter().filter(|entry| entry.kind == LogKind::Closed(reason)).count()
+fn closed<'a>(log: impl Iterator<Item = &'a LogEntry>, reason: Reason) -> usize {
+    log.filter(|entry| entry.kind == LogKind::Closed(reason)).count()
 }
 
 #[test]
@@ -57,11 +57,9 @@ fn clients_that_never_read_share_a_limit() {
         }
     });
     // Their tasks close them, which run on the server's thread.
-    let are_closed = |view: View<'_>| {
-        let slow = view.log().filter(|entry| entry.kind == LogKind::Closed(Reason::Slow));
-        slow.count() >= WATCHERS / 2
-    };
-    assert!(server.wait_until_blocking(are_closed, SOON), "{} were closed", closed(&server, Reason::Slow));
+    let are_closed = |view: View<'_>| closed(view.log(), Reason::Slow) >= WATCHERS / 2;
+    let waited = server.wait_until_blocking(are_closed, SOON);
+    assert!(waited, "{} were closed", closed(server.log().iter(), Reason::Slow));
     let mut well = Raw::connect(server.addr(), T).unwrap();
     well.create("/well", 0);
 }
@@ -77,7 +75,7 @@ fn the_one_that_does_not_read_is_closed_and_not_the_one_that_does() {
         raw.call(op::ADD_WATCH, &Body::new().string("/").i32(1));
     }
     let mut told = 0;
-    let is_slow = |entry: &zookeeper_test_server::LogEntry| entry.kind == LogKind::Closed(Reason::Slow);
+    let is_slow = |entry: &LogEntry| entry.kind == LogKind::Closed(Reason::Slow);
     let dropped =
         || server.wait_until_blocking(|view| view.log().rev().take(20).any(is_slow), Duration::ZERO);
     while !dropped() {
@@ -123,7 +121,7 @@ fn a_reply_that_is_too_large_for_any_client_closes_its_connection_and_is_logged(
     let reads = vec![(op::GET_DATA, Body::path_watch("/big", false)); 65];
     raw.send(op::MULTI_READ, &Body::multi(&reads)).unwrap();
     raw.recv().unwrap_err();
-    assert_eq!(closed(&server, Reason::Slow), 1);
+    assert_eq!(closed(server.log().iter(), Reason::Slow), 1);
 }
 
 #[test]
@@ -175,10 +173,7 @@ fn a_connection_whose_requests_wait_does_not_keep_others_waiting() {
 #[test]
 fn the_log_says_why_a_connection_was_closed() {
     let server = start(Server::builder().max_frame(1000));
-    let logged = |reason, count| {
-        let is = move |kind| kind == LogKind::Closed(reason);
-        server.wait_until_blocking(|view| view.log().filter(|entry| is(entry.kind)).count() == count, SOON)
-    };
+    let logged = |reason, count| server.wait_until_blocking(|view| closed(view.log(), reason) == count, SOON);
     let mut stream = dial(server.addr()).unwrap();
     stream.write_all(&1001i32.to_be_bytes()).unwrap();
     assert!(logged(Reason::Oversized, 1));

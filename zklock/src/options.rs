@@ -29,9 +29,9 @@ pub(crate) struct Options {
 
 const AFTER_HELP: &str = "\
 Exit codes: that of the command, or 128 + n if signal n ended it; 75 if the lock was not free in time; 125
-if it was or might be lost, or its lease was over, and the command was ended; 69 if no server answered; 77 without
-permission; 64 for wrong usage; 126 or 127 if the command could not be run or found; 71 if the system gave
-no process.
+if it was or might be lost, or its lease was over, and the command was ended; 69 if no server answered; 77
+without permission; 64 for wrong usage; 126 or 127 if the command could not be run or found; 71 if the system
+gave no process.
 
 A TIME is a number of seconds, as 1.5, or has a unit: 500ms, 90s, 15m, 2h.";
 
