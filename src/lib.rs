@@ -41,11 +41,11 @@
 //! | the same, with a state to read and to watch | [`LeaderLatch`] |
 //! | to know who leads, without taking part | [`RecipeBuilder::watch_leader`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
-//! | a job that runs once per day, or per other occasion, even if many processes start it | [`OnceJob`] |
+//! | a job that runs once per day, or per any other occasion, even if many processes start it | [`OnceJob`] |
 //! | a path that contains text from a user | [`LockPath::segment`] |
 //! | to start before ZooKeeper does, or to stop in an orderly way | [`Client::connect_lazy`], [`Client::drain`] |
 //! | an ephemeral node that is re-created whenever the session is replaced | [`PersistentNode`] |
-//! | a list of the running processes, and a watch of it | [`GroupMember`] |
+//! | a list of the running processes, and a watch on it | [`GroupMember`] |
 //! | a notification when the client, a leader or a node changes its state | [`StateWatch`] |
 //!
 //! Every lock can be acquired with a [lease](InterProcessMutex::acquire_with_lease), the time after which the
@@ -187,9 +187,9 @@
 //! other ways return an enum with a variant `Request` for the [`Error`] and a method `kind()`:
 //! [`AcquireError`], [`TransactionError`], [`ConversionError`], [`OnceError`], [`PersistentNodeError`],
 //! [`AtomicLongError`], and [`TryLockError`], whose variant `Acquire` wraps an `AcquireError`.
-//! [`BuildError`], [`ConnectError`] and [`ReleaseError`] contain no [`Error`]. Each error has
-//! `is_retryable()` and `path()`, and its message says what to do, if anything. A loss is a state of the
-//! guard, not a failed request: after it, methods that need the lock return [`Lost`].
+//! [`BuildError`], [`ConnectError`] and [`ReleaseError`] contain no [`Error`]. Each of these
+//! errors has `is_retryable()` and `path()`, and its message says what to do, if anything. A loss is a state
+//! of the guard, not a failed request: after it, methods that need the lock return [`Lost`].
 //!
 //! # Logging
 //! Events are emitted with `tracing`, with targets that begin with `zookeeper_recipes`. `ERROR`: the client
@@ -200,7 +200,7 @@
 //! wait and each hold. [`observability`] lists all names.
 //!
 //! # Pages
-//! [`guide`] leads through them: [`do_i_need_this`], [`cookbook`], [`from_curator`], [`from_redisson`],
+//! [`guide`] links to all of them: [`do_i_need_this`], [`cookbook`], [`from_curator`], [`from_redisson`],
 //! [`why_no_redlock`], [`in_a_web_service`], [`testing_a_service`], [`observability`], [`operating`], and
 //! [`failures`], which says what each error and each warning means.
 //!

@@ -67,8 +67,8 @@ async fn a_waiter_for_a_place_costs_less_than_one_in_the_queue() {
     server.stop();
 }
 
-/// How much a waiter without a place costs at most. The futures of a build without optimizations are larger.
-const WITHOUT_PLACE: usize = if cfg!(debug_assertions) { 2_250 } else { 2 * 1024 };
+/// How many bytes a waiter without a place costs at most.
+const WITHOUT_PLACE: usize = 1_450;
 
 /// What is left of a cycle would be left a million times.
 #[tokio::test(flavor = "current_thread")]

@@ -2,6 +2,7 @@
 //! waits at their deadlines. One task where the session runs, while anybody waits; a caller has no separate
 //! task, timer or attempt.
 
+use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -39,13 +40,21 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
         return Err(closed.into());
     }
-    let Some(room) = path_lock.room(ask.kind) else {
-        return run::start(&path_lock, ask).0.result().await;
-    };
-    let deadline = match ask.budget {
-        Budget::Try { .. } => return try_now(&path_lock, room, ask).await,
-        Budget::Until { deadline, .. } => Some(deadline),
-        Budget::Forever => None,
+    let room = path_lock.room(ask.kind);
+    let (room, deadline) = match (room, ask.budget) {
+        (Some(room), Budget::Until { deadline, .. }) => (room, Some(deadline)),
+        (Some(room), Budget::Forever) => (room, None),
+        // Each call asks the servers by its own attempt: of a lock without a room, and a try.
+        (room, _) => {
+            if let Some(result) = room.and_then(|room| try_now(&path_lock, room, ask)) {
+                return result;
+            }
+            let hold = run::start(&path_lock, ask).0.result().await?;
+            if let Some(room) = room {
+                adopt(&path_lock, room, &hold, ask.location);
+            }
+            return Ok(hold);
+        }
     };
     let number = path_lock.client().cleanup.number();
     let at = Arrival::new(number, ask.admission == Admission::Again);
@@ -72,21 +81,29 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     }
 }
 
-/// Tries to get a lock without waiting for any other contender. If its client has no node, the call asks the
-/// servers by a separate one.
-async fn try_now(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, ask: Ask) -> Result<Hold, TryLockError> {
+/// Returns the result of a try that the room knows. `None` if it does not: a client without a node must ask the
+/// servers.
+fn try_now(path_lock: &Arc<PathLock>, room: &SharedRoom, ask: Ask) -> Option<Result<Hold, TryLockError>> {
     let unnamed = match room.try_now(ask.location) {
-        Ok(granted) => return had(path_lock, granted, ask.lease),
+        Ok(granted) => return Some(had(path_lock, granted, ask.lease)),
         Err(is_held) => is_held.then_some(Ahead { count: 1, first: None }),
     };
-    if ask.kind == Kind::Exclusive {
-        // This may also be a local hold outside the room: of a try, or of a multi-lock.
-        if let Some(ahead) = path_lock.own_ahead(ask.kind).or(unnamed) {
-            return Err(path_lock.would_block(ask.kind, ahead));
-        }
+    if ask.kind == Kind::Shared {
+        return None;
     }
-    let hold = run::start(path_lock, ask).0.result().await?;
-    if room.adopt(&hold.held, hold.session(), hold.token(), ask.location) {
+    // This may also be a local hold outside the room: of a try, or of a multi-lock.
+    let ahead = path_lock.own_ahead(ask.kind).or(unnamed)?;
+    Some(Err(path_lock.would_block(ask.kind, ahead)))
+}
+
+/// Makes the node of a hold that a try was granted the room's.
+fn adopt(
+    path_lock: &Arc<PathLock>,
+    room: &Arc<SharedRoom>,
+    hold: &Hold,
+    location: &'static Location<'static>,
+) {
+    if room.adopt(&hold.held, hold.session(), hold.token(), location) {
         // It is known as the room's.
         drop(path_lock.lock_holders().remove(&hold.held.number()));
         if room.sticky {
@@ -94,7 +111,6 @@ async fn try_now(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, ask: Ask) ->
             begin(path_lock, room);
         }
     }
-    Ok(hold)
 }
 
 fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Waiter {
@@ -255,7 +271,7 @@ impl Task {
             wanted.then(|| state.room.first().and_then(|waiter| waiter.call))
         };
         if let Some(call) = wanted {
-            let location = std::panic::Location::caller();
+            let location = Location::caller();
             // A cancelled attempt may have been granted the lock, which is released here.
             self.result = None;
             self.room.attempt_over();
