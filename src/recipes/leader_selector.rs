@@ -1,7 +1,7 @@
 //! The leader selector.
 
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
@@ -12,6 +12,7 @@ use crate::error::{AcquireError, BuildError};
 use crate::locks::guard::LockGuard;
 use crate::recipes::election::{self, election_methods};
 use crate::session::reports::log;
+use crate::session::threads::mutex::Mutex;
 use crate::values::token::FencingToken;
 
 /// An election whose leader runs one thing: [`lead`](Self::lead).
@@ -82,7 +83,7 @@ struct Terms(Mutex<Vec<Weak<Held>>>);
 impl Terms {
     /// Adds a term, and forgets ended ones.
     fn begin(&self, guard: &LockGuard) {
-        let mut terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut terms = self.0.lock();
         terms.retain(|held| held.strong_count() > 0);
         terms.push(Arc::downgrade(&guard.hold().held));
     }
@@ -90,7 +91,7 @@ impl Terms {
     /// Returns the terms that are not over, by the clock.
     fn current(&self) -> Vec<Arc<Held>> {
         let mut terms: Vec<Arc<Held>> = {
-            let terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let terms = self.0.lock();
             terms.iter().filter_map(Weak::upgrade).collect()
         };
         // Outside of the mutex: it may call foreign code (docs/protocol.md#no-lock-across-await).

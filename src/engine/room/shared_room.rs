@@ -5,7 +5,7 @@
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -22,6 +22,7 @@ use crate::session::leftovers::cleanup::Ticket;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{self, CallNumber, How};
 use crate::session::threads::clock;
+use crate::session::threads::mutex::{Mutex, MutexGuard};
 use crate::session::threads::waker::contain_panic;
 use crate::values::path::LockPath;
 
@@ -153,7 +154,7 @@ impl SharedRoom {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, RoomState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the holds of its callers.

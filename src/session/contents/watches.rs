@@ -8,11 +8,13 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use zookeeper_client as zk;
+
+use crate::session::threads::mutex::Mutex;
 
 /// The most bytes of watched server paths, each with the four bytes of its length. Below 128 KiB, which
 /// leaves room for watches that have fired or been dropped but that the library still keeps.
@@ -63,7 +65,7 @@ impl WatchLimit {
             WatchUse::Revocation | WatchUse::Node | WatchUse::Sticky => MAX_BYTES / 2,
             WatchUse::Directory => MAX_BYTES / 4,
         };
-        let mut watched = self.lock();
+        let mut watched = self.paths.lock();
         let path = match watched.count.get_key_value(path) {
             Some((path, _)) => Arc::clone(path),
             None => {
@@ -78,15 +80,11 @@ impl WatchLimit {
         *watched.count.entry(Arc::clone(&path)).or_default() += 1;
         Some(Watching { limit: Arc::clone(self), path })
     }
-
-    fn lock(&self) -> MutexGuard<'_, Watched> {
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        let mut watched = self.limit.lock();
+        let mut watched = self.limit.paths.lock();
         if let Some(count) = watched.count.get_mut(&self.path) {
             *count -= 1;
             if *count == 0 {
@@ -136,7 +134,7 @@ mod tests {
         assert!(limit.watch("/", WatchUse::Queue).is_none());
         drop(second);
         assert!(limit.watch("/", WatchUse::Queue).is_some());
-        assert_eq!(limit.lock().bytes, 0);
+        assert_eq!(limit.paths.lock().bytes, 0);
     }
 
     // Shows: watch-limit
