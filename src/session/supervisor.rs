@@ -245,7 +245,7 @@ pub(super) async fn supervise(
     loop {
         let began = clock::now();
         let ending = session.handle().as_ref().map(Ending::new);
-        let connections = ConnectionHistory::new(dialer.server_timeout(), session.timeout(), began);
+        let connections = ConnectionHistory::new(dialer.server_timeout, session.timeout(), began);
         if let Some(spare) = dialer.spare(&session) {
             // It ends with the session. Without it, the locks of a long outage may be lost.
             background::spawn(spare::run(Arc::clone(&session), spare));
