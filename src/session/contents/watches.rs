@@ -107,7 +107,20 @@ pub(crate) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEv
     .await
 }
 
-/// The same, or waits for this long if there was no room for a watch.
+/// Reads a node, with a watch if the session has room for one.
+pub(crate) async fn read_and_watch(
+    handle: &zk::Client,
+    path: &str,
+    watch: bool,
+) -> Result<(Vec<u8>, zk::Stat, Option<zk::OneshotWatcher>), zk::Error> {
+    if watch {
+        let (data, stat, watcher) = handle.get_and_watch_data(path).await?;
+        return Ok((data, stat, Some(watcher)));
+    }
+    handle.get_data(path).await.map(|(data, stat)| (data, stat, None))
+}
+
+/// Waits for a [change](changed), or for this long if there was no room for a watch.
 pub(crate) async fn changed_or_after(watcher: Option<zk::OneshotWatcher>, poll: Duration) {
     match watcher {
         Some(watcher) => drop(changed(watcher).await),
