@@ -8,8 +8,9 @@ use crate::client::Client;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::node::held::Held;
-use crate::error::{AcquireError, BuildError};
+use crate::error::{AcquireError, BuildError, LostReason};
 use crate::locks::guard::LockGuard;
+use crate::protocol::hold::HoldEvent;
 use crate::recipes::election::{self, election_methods};
 use crate::session::reports::log;
 use crate::session::threads::mutex::Mutex;
@@ -251,7 +252,9 @@ impl LeaderSelector {
     #[doc(alias = "interruptLeadership")]
     pub fn interrupt_leadership(&self) -> bool {
         let terms = self.terms.current();
-        terms.iter().for_each(Held::give_up);
+        for term in &terms {
+            term.tell(HoldEvent::Ended(LostReason::GivenUp));
+        }
         !terms.is_empty()
     }
 

@@ -309,7 +309,7 @@ impl OnceJob {
         match transaction.checked() {
             Ok((_, operations)) => {
                 let token = guard.hold().token();
-                let data = once::record(self.client.core.process.who(), token);
+                let data = once::record(&self.client.core.process.who, token);
                 records.write(guard.hold(), operations, data, token).await
             }
             Err(error) => Recorded::No(error),

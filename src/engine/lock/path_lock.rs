@@ -454,9 +454,9 @@ impl PathLock {
 
     /// Logs once that the directory has children that no lock recipe created.
     pub(crate) fn report_foreign_children(&self, queue: &Queue) {
-        let [foreign_child, ..] = queue.foreign_children() else { return };
+        let [foreign_child, ..] = &*queue.foreign_children else { return };
         if !self.foreign_reported.swap(true, Ordering::Relaxed) {
-            let (path, count) = (self.path.user(), queue.foreign_children().len());
+            let (path, count) = (self.path.user(), queue.foreign_children.len());
             log::warn!(
                 path,
                 foreign_child,

@@ -279,7 +279,7 @@ impl SharedRoom {
     /// Has the task watch the node for others, if it is to be kept and is not watched.
     fn begin_look(&self, state: &mut RoomState, held: &Held, session: &Arc<Session>) {
         let Some(number) = state.room.begin_look() else { return };
-        let (node, directory, session) = (held.name(), held.lock_path().clone(), Arc::downgrade(session));
+        let (node, directory, session) = (held.name(), held.directory.clone(), Arc::downgrade(session));
         state.look = Some(Look { number, node, directory, session });
         self.wake.notify_one();
     }
@@ -472,7 +472,7 @@ impl InRoom for RoomNode {
             let granted = Granted::new(heir, Arc::clone(session), token, How::Memory);
             match waiter.reply.send(Ok(granted)) {
                 Ok(()) => {
-                    observer::handed_over(held.lock_path(), &node, &node);
+                    observer::handed_over(&held.directory, &node, &node);
                     return None;
                 }
                 // The caller has left in this moment. Not by the drop, which would come back here once more
