@@ -69,7 +69,7 @@ use crate::values::tls::TlsOptions;
 pub struct Client {
     pub(crate) core: Arc<Core>,
     path_locks: Arc<Registry<Key, PathLock>>,
-    nodes: Arc<PathTurns>,
+    pub(crate) nodes: Arc<PathTurns>,
 }
 
 impl fmt::Debug for Client {
@@ -168,11 +168,6 @@ impl Client {
 
     pub(crate) fn new(core: Arc<Core>) -> Self {
         Self { core, path_locks: Arc::default(), nodes: Arc::default() }
-    }
-
-    /// Returns the turns of persistent nodes at each path.
-    pub(crate) fn nodes(&self) -> &Arc<PathTurns> {
-        &self.nodes
     }
 
     /// Returns the current state of the connection.

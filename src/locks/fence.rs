@@ -1,9 +1,8 @@
 //! The resource's side of fencing.
 
-use std::sync::{Mutex, PoisonError};
-
 use thiserror::Error;
 
+use crate::session::threads::mutex::Mutex;
 use crate::values::token::{FencingToken, ReadToken, Token};
 
 /// Remembers the highest fencing tokens that a resource has seen, and refuses smaller ones.
@@ -164,7 +163,7 @@ impl FenceGate {
     /// ```
     pub fn admit(&self, token: impl Into<Token>) -> Result<(), StaleToken> {
         let token = token.into();
-        let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut highest = self.highest.lock();
         let older = |than: Option<Token>| than.filter(|than| numbers(*than) > numbers(token));
         let write = older(highest.write.map(Token::Write));
         let fence = match token {

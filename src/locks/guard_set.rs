@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::grant::hold::{Hold, first};
 use crate::engine::node::held::Held;
 use crate::engine::while_held::revoke;
-use crate::error::{Lost, LostReason, ReleaseError, TransactionError};
+use crate::error::{Lost, ReleaseError, TransactionError};
 use crate::locks::transaction::{Transaction, get_data};
 use crate::protocol::hold::LockState;
 use crate::session::core::AbortOnDrop;
@@ -54,7 +54,7 @@ impl<'a> Shares<'a> {
 
     /// Returns the loss, if any is lost by the clock.
     pub(crate) fn lost_now(self) -> Option<Lost> {
-        self.0.iter().find_map(|hold| Some(as_lost(hold, hold.lost()?)))
+        self.0.iter().find_map(|hold| hold.loss())
     }
 
     /// Waits until the first is lost. Borrows nothing.
@@ -85,14 +85,14 @@ impl<'a> Shares<'a> {
         match self.lost_now() {
             Some(lost) => Err(lost),
             None => {
-                self.0.iter().try_for_each(|hold| hold.set_lease(lease).map_err(|why| as_lost(hold, why)))
+                self.0.iter().try_for_each(|hold| hold.held.set_lease(lease).map_err(|why| hold.lost_by(why)))
             }
         }
     }
 
     /// Returns how much is left of the lease that is over first; `None` if there is none.
     pub(crate) fn lease_remaining(self) -> Option<Duration> {
-        self.0.iter().filter_map(|hold| hold.lease_remaining()).min()
+        self.0.iter().filter_map(|hold| hold.held.lease_remaining()).min()
     }
 
     /// Returns an empty transaction, which commits only while all are held.
@@ -126,10 +126,6 @@ impl<'a> Shares<'a> {
         let mut requests: Vec<_> = requests.collect();
         async move { first(&mut requests).await }
     }
-}
-
-fn as_lost(hold: &Hold, reason: LostReason) -> Lost {
-    Lost { path: hold.held.lost_path(), reason }
 }
 
 /// Releases all, the last first, and waits for the outcome of each. Returns the first error. The requests are

@@ -194,7 +194,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// Cancel safe: this only reads.
     async fn participants(&self) -> Result<Vec<NodePath>, Error> {
         let lock = self.member(Inside(()));
-        participants(Arc::clone(lock.path_lock), Some(lock.kind)).await
+        participants(lock.path_lock, Some(lock.kind)).await
     }
 
     /// Returns all contenders, of all processes and in order: the holders and the waiters.
@@ -208,7 +208,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     async fn queue(&self) -> Result<Vec<Contender>, Error> {
-        queue(Arc::clone(self.member(Inside(())).path_lock)).await
+        look(self.member(Inside(())).path_lock, contenders::queue).await
     }
 
     /// Returns the contenders that hold the lock: none, one, or all readers before the first writer of a
@@ -222,7 +222,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     async fn holders(&self) -> Result<Vec<Contender>, Error> {
-        holders(Arc::clone(self.member(Inside(())).path_lock)).await
+        look(self.member(Inside(())).path_lock, contenders::holders).await
     }
 
     /// Returns `true` if the lock has a contender of any process: a holder, a waiter or a
@@ -245,7 +245,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     async fn queue_len(&self) -> Result<usize, Error> {
-        count(Arc::clone(self.member(Inside(())).path_lock)).await
+        look(self.member(Inside(())).path_lock, contenders::count).await
     }
 
     /// Deletes the node of a contender, which then no longer holds the lock, or its place in the queue.
@@ -260,7 +260,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// If the future is dropped, the node may or may not be deleted.
     async fn break_lock(&self, contender: &Contender) -> Result<bool, Error> {
-        break_lock(Arc::clone(self.member(Inside(())).path_lock), contender).await
+        break_lock(self.member(Inside(())).path_lock, contender).await
     }
 
     /// Returns `true` if a guard that this client acquired by this type of lock holds the lock.
@@ -434,7 +434,7 @@ pub(crate) fn had<T>(
 
 /// Returns the nodes in the queue.
 pub(crate) async fn participants(
-    path_lock: Arc<PathLock>,
+    path_lock: &Arc<PathLock>,
     kind: Option<Kind>,
 ) -> Result<Vec<NodePath>, Error> {
     look(path_lock, move |path_lock| async move { look::participants(&path_lock, kind).await }).await
@@ -442,33 +442,18 @@ pub(crate) async fn participants(
 
 /// Runs a query of a lock where its session runs.
 pub(crate) async fn look<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
-    path_lock: Arc<PathLock>,
+    path_lock: &Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
 ) -> Result<T, Error> {
-    let looked = path_lock.client().run_while_polled(look(Arc::clone(&path_lock)));
+    let looked = path_lock.client().run_while_polled(look(Arc::clone(path_lock)));
     looked.await.unwrap_or_else(|| Err(path_lock.error(Purpose::Look, path_lock.client().why_ended())))
 }
 
-/// Returns all contenders.
-pub(crate) async fn queue(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
-    look(path_lock, |path_lock| async move { contenders::queue(&path_lock).await }).await
-}
-
-/// Returns the contenders that hold the lock.
-pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
-    look(path_lock, |path_lock| async move { contenders::holders(&path_lock).await }).await
-}
-
-/// Returns how many contenders there are.
-pub(crate) async fn count(path_lock: Arc<PathLock>) -> Result<usize, Error> {
-    look(path_lock, |path_lock| async move { contenders::count(&path_lock).await }).await
-}
-
 /// Deletes the node of a contender. Returns whether it existed.
-pub(crate) async fn break_lock(path_lock: Arc<PathLock>, contender: &Contender) -> Result<bool, Error> {
-    let (work, broken) = (Arc::clone(&path_lock), contender.clone());
+pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender) -> Result<bool, Error> {
+    let (work, broken) = (Arc::clone(path_lock), contender.clone());
     let broken = path_lock.client().run(async move { contenders::break_lock(&work, &broken).await });
-    let ended = || contenders::not_broken(&path_lock, contender, path_lock.client().why_ended());
+    let ended = || contenders::not_broken(path_lock, contender, path_lock.client().why_ended());
     broken.await.unwrap_or_else(|| Err(ended()))
 }
 
@@ -894,7 +879,7 @@ macro_rules! lock_methods {
             /// ```
             #[doc(alias = "getParticipantNodes")]
             pub async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::Error> {
-                $crate::locks::lock::participants(std::sync::Arc::clone(&self.path_lock), Some($kind)).await
+                $crate::locks::lock::participants(&self.path_lock, Some($kind)).await
             }
 
             /// Reads the clock, and returns `true` if a guard that this client acquired by this type of lock
@@ -987,7 +972,7 @@ macro_rules! queue_methods {
             /// ```
             #[doc(alias = "contenders")]
             pub async fn queue(&self) -> Result<Vec<crate::Contender>, crate::Error> {
-                $crate::locks::lock::queue(std::sync::Arc::clone(&self.path_lock)).await
+                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::contenders::queue).await
             }
 
             /// Returns the contenders that hold the lock: none, one, or all readers before the first writer
@@ -1018,7 +1003,7 @@ macro_rules! queue_methods {
             /// # }
             /// ```
             pub async fn holders(&self) -> Result<Vec<crate::Contender>, crate::Error> {
-                $crate::locks::lock::holders(std::sync::Arc::clone(&self.path_lock)).await
+                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::contenders::holders).await
             }
 
             /// Returns `true` if the lock has a contender of any process: a holder, a waiter or a
@@ -1033,9 +1018,7 @@ macro_rules! queue_methods {
             /// # Cancel safety
             /// Cancel safe: this only reads.
             pub async fn is_locked(&self) -> Result<bool, crate::Error> {
-                $crate::locks::lock::count(std::sync::Arc::clone(&self.path_lock))
-                    .await
-                    .map(|count| count > 0)
+                Ok(self.queue_len().await? > 0)
             }
 
             /// Returns how many contenders of all processes hold the lock or wait for it.
@@ -1049,7 +1032,7 @@ macro_rules! queue_methods {
             /// # Cancel safety
             /// Cancel safe: this only reads.
             pub async fn queue_len(&self) -> Result<usize, crate::Error> {
-                $crate::locks::lock::count(std::sync::Arc::clone(&self.path_lock)).await
+                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::contenders::count).await
             }
 
             /// Deletes the node of a contender of any process, which then no longer holds the lock, or its
@@ -1101,7 +1084,7 @@ macro_rules! queue_methods {
             /// ```
             #[doc(alias = "forceUnlock")]
             pub async fn break_lock(&self, contender: &crate::Contender) -> Result<bool, crate::Error> {
-                $crate::locks::lock::break_lock(std::sync::Arc::clone(&self.path_lock), contender).await
+                $crate::locks::lock::break_lock(&self.path_lock, contender).await
             }
         }
     };

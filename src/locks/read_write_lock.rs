@@ -12,6 +12,7 @@ use crate::error::{ConversionError, Error, Lost, LostReason};
 use crate::locks::guard::{LockGuard, ReadGuard, WriteGuard};
 use crate::locks::lock::{lock_methods, participants, queue_methods};
 use crate::locks::mode::{Mode, Read, Write};
+use crate::protocol::hold::HoldEvent;
 use crate::protocol::node_name::Kind;
 use crate::protocol::room::HandOff;
 use crate::values::path::NodePath;
@@ -165,7 +166,7 @@ impl InterProcessReadWriteLock {
     /// # }
     /// ```
     pub async fn participants(&self) -> Result<Vec<NodePath>, Error> {
-        participants(Arc::clone(&self.path_lock), None).await
+        participants(&self.path_lock, None).await
     }
 
     /// Returns the path of the lock, as it was given.
@@ -466,7 +467,7 @@ where
         Some(Ok(hold)) => Ok(LockGuard::new(hold)),
         Some(Err(error)) => Err(error.map(LockGuard::new)),
         None => {
-            without_release.held.client_ended();
+            without_release.held.tell(HoldEvent::ClientEnded);
             let reason = without_release.lost().unwrap_or(LostReason::Closed);
             let source = Lost { path: path.into(), reason };
             Err(ConversionError::Lost { guard: LockGuard::new(without_release), source })

@@ -13,6 +13,7 @@ use crate::engine::grant::observe::Call;
 use crate::engine::lock::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
 use crate::engine::lock::path_lock::{Ask, PathLock};
 use crate::engine::semaphore::limit;
+use crate::engine::who::contenders;
 use crate::error::{AcquireError, BuildError, Error, Purpose, RequestFailure, TryLockError};
 use crate::locks::guard_set::{GuardSet, Shares};
 use crate::locks::guards::guard_methods;
@@ -567,7 +568,7 @@ impl InterProcessSemaphore {
     /// # }
     /// ```
     pub async fn queue(&self) -> Result<Vec<Contender>, Error> {
-        crate::locks::lock::queue(Arc::clone(&self.path_lock)).await
+        look(&self.path_lock, contenders::queue).await
     }
 
     /// Returns how many contenders of all processes wait for permits.
@@ -582,7 +583,7 @@ impl InterProcessSemaphore {
     /// Cancel safe: this only reads.
     #[doc(alias = "getQueueLength")]
     pub async fn queue_len(&self) -> Result<usize, Error> {
-        crate::locks::lock::count(Arc::clone(&self.path_lock)).await
+        look(&self.path_lock, contenders::count).await
     }
 
     /// Returns the holders of permits, of all processes: a [`Contender`] for each permit, in order of grant.
@@ -612,7 +613,7 @@ impl InterProcessSemaphore {
     /// # }
     /// ```
     pub async fn holders(&self) -> Result<Vec<Contender>, Error> {
-        crate::locks::lock::holders(Arc::clone(&self.path_lock)).await
+        look(&self.path_lock, contenders::holders).await
     }
 
     /// Deletes the node of a contender: the permit of a holder, or the place of a waiter in the queue.
@@ -649,7 +650,7 @@ impl InterProcessSemaphore {
     /// # }
     /// ```
     pub async fn break_lock(&self, contender: &Contender) -> Result<bool, Error> {
-        crate::locks::lock::break_lock(Arc::clone(&self.path_lock), contender).await
+        crate::locks::lock::break_lock(&self.path_lock, contender).await
     }
 
     /// Runs a query where the session runs.
@@ -661,7 +662,7 @@ impl InterProcessSemaphore {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let path_lock = Arc::clone(&self.path_lock);
+        let path_lock = &self.path_lock;
         // Not expected: a semaphore's path lock has these options.
         let Some(semaphore) = path_lock.options().semaphore.clone() else {
             return Err(path_lock.error(Purpose::Look, path_lock.client().why_ended()));

@@ -21,7 +21,7 @@ pub(crate) struct Queue {
     contenders: Vec<QueueEntry>,
     /// The first contender of another order, and its number.
     other_order: Option<(i32, String)>,
-    foreign_children: Vec<String>,
+    pub(crate) foreign_children: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -118,11 +118,6 @@ impl Queue {
             Some((number, name)) if *number <= sequence => Err(Unusable::OtherOrder(name.clone())),
             _ => Ok(()),
         }
-    }
-
-    /// Returns the children that no lock recipe created.
-    pub(crate) fn foreign_children(&self) -> &[String] {
-        &self.foreign_children
     }
 
     /// Returns how many contenders of any kind are before the node `name`. `None` if the list does not show
@@ -263,7 +258,7 @@ mod tests {
         assert_eq!(queue.position("aa-lock-0000000010"), behind("mm-lock-0000000007"));
         assert_eq!(queue.position("xx-lock-0000000011"), None, "a list without our node says nothing");
         assert_eq!(queue.position("foreign"), None);
-        assert_eq!(queue.foreign_children(), ["foreign"]);
+        assert_eq!(queue.foreign_children, ["foreign"]);
         let order = ["zz-lock-0000000003", "mm-lock-0000000007", "aa-lock-0000000010"];
         assert!(queue.in_order(None).eq(order));
         assert_eq!(queue.rank("aa-lock-0000000010"), Some(2));

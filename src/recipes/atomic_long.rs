@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
@@ -12,6 +12,7 @@ use crate::engine::data::counter::Counter;
 use crate::engine::lock::lock_options::check_acl;
 use crate::error::{AtomicLongError, BuildError};
 use crate::protocol::counter::{Change, Changed};
+use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 use crate::values::shown::Quoted;
 
@@ -570,7 +571,7 @@ impl CachedAtomicLong {
     /// ```
     pub async fn next_id(&self) -> Result<i64, AtomicLongError> {
         let begun_before = {
-            let mut reserved = self.reserved();
+            let mut reserved = self.reserved.lock();
             if let Some(id) = reserved.ids.next() {
                 return Ok(id);
             }
@@ -579,7 +580,7 @@ impl CachedAtomicLong {
         // This semaphore is never closed, so this never returns an error.
         let _reserving = self.reserving.acquire().await;
         let reservation = {
-            let mut reserved = self.reserved();
+            let mut reserved = self.reserved.lock();
             // Another call has reserved a block in the meantime.
             if let Some(id) = reserved.ids.next() {
                 return Ok(id);
@@ -599,19 +600,15 @@ impl CachedAtomicLong {
                 // the iterator, since `last` may be the largest number there is.
                 let mut ids = first..=last;
                 ids.next();
-                let mut reserved = self.reserved();
+                let mut reserved = self.reserved.lock();
                 (reserved.ids, reserved.failed) = (ids, None);
                 Ok(first)
             }
             Err(error) => {
-                self.reserved().failed = Some((reservation, error.clone()));
+                self.reserved.lock().failed = Some((reservation, error.clone()));
                 Err(error)
             }
         }
-    }
-
-    fn reserved(&self) -> MutexGuard<'_, Reserved> {
-        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the path of the counter, as it was given.

@@ -15,7 +15,7 @@ use crate::engine::node::held::Held;
 use crate::engine::who::contenders;
 use crate::error::{AcquireError, Error, Lost, LostReason, ReleaseError};
 use crate::locks::lock::{look, until_had};
-use crate::protocol::hold::LockState;
+use crate::protocol::hold::{HoldEvent, LockState};
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::SessionLock;
 use crate::session::core::Core;
@@ -74,8 +74,7 @@ impl fmt::Display for LeadershipState {
 
 /// Returns the participants in the order in which they lead, at most `most` of them.
 pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Result<Vec<Participant>, Error> {
-    let work = Arc::clone(path_lock);
-    look(work, move |path_lock| async move { contenders::participants(&path_lock, most).await }).await
+    look(path_lock, move |path_lock| async move { contenders::participants(&path_lock, most).await }).await
 }
 
 /// A watch of who leads an election, for a process that takes no part in it;
@@ -129,7 +128,7 @@ impl LeaderWatch {
     /// If the future is dropped, the next call returns the result that this one would have returned.
     pub async fn changed(&mut self) -> Result<Option<Participant>, Error> {
         let known = self.returned.clone();
-        let changed = look(Arc::clone(&self.path_lock), move |path_lock| async move {
+        let changed = look(&self.path_lock, move |path_lock| async move {
             match known {
                 Some(known) => {
                     contenders::leader_changed(&path_lock, known.as_ref().map(Participant::node)).await
@@ -457,7 +456,9 @@ struct GivesUp(Arc<Held>);
 
 impl Drop for GivesUp {
     fn drop(&mut self) {
-        contain_panic(|| self.0.give_up());
+        contain_panic(|| {
+            self.0.tell(HoldEvent::Ended(LostReason::GivenUp));
+        });
     }
 }
 

@@ -1,17 +1,19 @@
 //! The leader selector.
 
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::node::held::Held;
-use crate::error::{AcquireError, BuildError};
+use crate::error::{AcquireError, BuildError, LostReason};
 use crate::locks::guard::LockGuard;
+use crate::protocol::hold::HoldEvent;
 use crate::recipes::election::{self, election_methods};
 use crate::session::reports::log;
+use crate::session::threads::mutex::Mutex;
 use crate::values::token::FencingToken;
 
 /// An election whose leader runs one thing: [`lead`](Self::lead).
@@ -82,7 +84,7 @@ struct Terms(Mutex<Vec<Weak<Held>>>);
 impl Terms {
     /// Adds a term, and forgets ended ones.
     fn begin(&self, guard: &LockGuard) {
-        let mut terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut terms = self.0.lock();
         terms.retain(|held| held.strong_count() > 0);
         terms.push(Arc::downgrade(&guard.hold().held));
     }
@@ -90,7 +92,7 @@ impl Terms {
     /// Returns the terms that are not over, by the clock.
     fn current(&self) -> Vec<Arc<Held>> {
         let mut terms: Vec<Arc<Held>> = {
-            let terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let terms = self.0.lock();
             terms.iter().filter_map(Weak::upgrade).collect()
         };
         // Outside of the mutex: it may call foreign code (docs/protocol.md#no-lock-across-await).
@@ -250,7 +252,9 @@ impl LeaderSelector {
     #[doc(alias = "interruptLeadership")]
     pub fn interrupt_leadership(&self) -> bool {
         let terms = self.terms.current();
-        terms.iter().for_each(Held::give_up);
+        for term in &terms {
+            term.tell(HoldEvent::Ended(LostReason::GivenUp));
+        }
         !terms.is_empty()
     }
 

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Client;
@@ -16,6 +16,7 @@ use crate::locks::mutex::InterProcessMutex;
 use crate::locks::transaction::{Transaction, get_data};
 use crate::protocol::once;
 use crate::session::reports::log;
+use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 use crate::values::shown::Quoted;
 use crate::values::token::FencingToken;
@@ -308,7 +309,7 @@ impl OnceJob {
         match transaction.checked() {
             Ok((_, operations)) => {
                 let token = guard.hold().token();
-                let data = once::record(self.client.core.process.who(), token);
+                let data = once::record(&self.client.core.process.who, token);
                 records.write(guard.hold(), operations, data, token).await
             }
             Err(error) => Recorded::No(error),
@@ -327,14 +328,7 @@ async fn release(guard: LockGuard) {
 type AddWrites = Box<dyn for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Send>;
 
 /// The writes that are committed with the record.
-#[derive(Clone, Default)]
-struct Writes(Arc<Mutex<Vec<AddWrites>>>);
-
-impl Writes {
-    fn lock(&self) -> MutexGuard<'_, Vec<AddWrites>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+type Writes = Arc<Mutex<Vec<AddWrites>>>;
 
 /// One run of a job, which holds the lock; [`OnceJob::run`] passes it to the job.
 ///

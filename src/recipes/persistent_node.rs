@@ -349,7 +349,7 @@ impl sealed::Buildable for PersistentNode {
             // Nothing was created. An error is impossible: the receiver is here.
             drop(told.send(Ok(())));
         } else {
-            let turn = PathTurn::at(handle.nodes(), &node.path);
+            let turn = PathTurn::at(&handle.nodes, &node.path);
             client.spawn(persistent_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told));
         }
         Ok(Self { node, client, wanted, closed })

@@ -119,7 +119,7 @@ impl Core {
     pub(crate) async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
         let mut pending = self.cleanup.pending();
         // Attempts that begin after this call are not waited for.
-        let limit = pending.borrow().next();
+        let limit = pending.borrow().next;
         let session = self.live();
         let live = session.clone();
         let flushed = self.run(async move {

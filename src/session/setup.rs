@@ -13,7 +13,7 @@ use crate::error::ConnectError;
 #[cfg(feature = "metrics")]
 use crate::protocol::labels::Labels;
 use crate::protocol::lease::LeaseMargin;
-use crate::session::dial::connect::Dialer;
+use crate::session::dial::connect::{DialOptions, Dialer};
 use crate::session::dial::probe::Handshake;
 #[cfg(feature = "sasl-digest-md5")]
 use crate::session::dial::sasl;
@@ -111,7 +111,7 @@ impl Setup {
         }
         #[cfg(feature = "sasl-digest-md5")]
         if let Some((user, password)) = &self.sasl {
-            let given = || servers.given().to_owned();
+            let given = || servers.given.to_owned();
             sasl::check(user, password)
                 .map_err(|reason| ConnectError::InvalidCredentials { servers: given(), reason })?;
             connector =
@@ -119,7 +119,7 @@ impl Setup {
         }
         #[cfg(feature = "tls")]
         if let Some(options) = &self.tls {
-            let given = servers.given().to_owned();
+            let given = servers.given.to_owned();
             let servers = servers
                 .by_tls()
                 .map_err(|reason| ConnectError::InvalidConnectString { servers: given.clone(), reason })?;
@@ -127,9 +127,9 @@ impl Setup {
                 .map_err(|reason| ConnectError::InvalidTls { servers: given, reason })?;
             return Ok((servers, connector.with_tls(options), Some(handshake)));
         }
-        if self.connector.is_none() && servers.addresses().iter().any(|address| address.tls) {
+        if self.connector.is_none() && servers.addresses.iter().any(|address| address.tls) {
             let reason = "`tcp+tls://` needs to know a CA: call `tls` of the builder".to_owned();
-            return Err(ConnectError::InvalidConnectString { servers: servers.given().to_owned(), reason });
+            return Err(ConnectError::InvalidConnectString { servers: servers.given.to_owned(), reason });
         }
         Ok((servers, connector, None))
     }
@@ -157,7 +157,7 @@ pub(crate) fn connect_lazy(setup: Setup, servers: &str) -> Result<Arc<Core>, Con
 fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Arc<Core>, ConnectError> {
     let unusable = |reason| ConnectError::InvalidConnectString { servers: servers.to_owned(), reason };
     let servers = Servers::parse(servers).map_err(unusable)?;
-    let namespace = parse_namespace(servers.namespace())? + &parse_namespace(&setup.namespace)?;
+    let namespace = parse_namespace(&servers.namespace)? + &parse_namespace(&setup.namespace)?;
     let unusable =
         |reason| ConnectError::InvalidName { name: setup.name.clone().unwrap_or_default(), reason };
     let process = Process::new(&host(), setup.name.as_deref()).map_err(unusable)?;
@@ -167,19 +167,21 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         has => Some(has),
     };
     if has_credentials == Some(false) && setup.acl.iter().any(Acl::needs_credentials) {
-        return Err(ConnectError::NoCredentials { servers: servers.given().to_owned() });
+        return Err(ConnectError::NoCredentials { servers: servers.given.to_owned() });
     }
     let (servers, connector, handshake) = setup.connector(servers)?;
-    let dialer = Dialer::new(
+    let given = servers.given.clone();
+    let dialer = Dialer::new(DialOptions {
         servers,
         connector,
         handshake,
         // The wire format has a number of milliseconds in 32 bits.
-        setup.session_timeout.clamp(Duration::from_millis(1), Duration::from_millis(i32::MAX as u64)),
-        setup.connect_timeout,
-        setup.retry,
-    );
-    let given = dialer.servers().given().to_owned();
+        session_timeout: setup
+            .session_timeout
+            .clamp(Duration::from_millis(1), Duration::from_millis(i32::MAX as u64)),
+        connect_timeout: setup.connect_timeout,
+        retry: setup.retry,
+    });
     let failed = |error| ConnectError::Setup { servers: given.clone(), source: Arc::new(error) };
     lease_timer::start().map_err(failed)?;
     let shared = Shared::new();

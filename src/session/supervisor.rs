@@ -1,7 +1,7 @@
 //! The supervisor of a client's sessions: watches the state of the current one, and replaces it when it ends.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -19,6 +19,7 @@ use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
 use crate::session::threads::background;
 use crate::session::threads::clock;
+use crate::session::threads::mutex::Mutex;
 use crate::session::threads::waker::contain_panic;
 
 /// Where a client is between its first session and its end.
@@ -135,11 +136,11 @@ impl Shared {
 
     /// Returns the ids of the last sessions, the current one included.
     pub(crate) fn sessions(&self) -> Vec<i64> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.sessions.lock().clone()
     }
 
     fn know(&self, session: i64) {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.sessions.lock();
         if sessions.len() == KNOWN_SESSIONS {
             sessions.remove(0);
         }
@@ -244,7 +245,7 @@ pub(super) async fn supervise(
     loop {
         let began = clock::now();
         let ending = session.handle().as_ref().map(Ending::new);
-        let connections = ConnectionHistory::new(dialer.server_timeout(), session.timeout(), began);
+        let connections = ConnectionHistory::new(dialer.server_timeout, session.timeout(), began);
         if let Some(spare) = dialer.spare(&session) {
             // It ends with the session. Without it, the locks of a long outage may be lost.
             background::spawn(spare::run(Arc::clone(&session), spare));

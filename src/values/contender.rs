@@ -163,7 +163,7 @@ const LONGEST_HOST: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     /// `host/pid/name`.
-    who: String,
+    pub(crate) who: String,
 }
 
 impl Process {
@@ -184,11 +184,6 @@ impl Process {
         };
         let host = plain(host, LONGEST_HOST).replace('/', "_");
         Ok(Self { who: format!("{host}/{}/{name}", std::process::id()) })
-    }
-
-    /// Returns the process, without the time.
-    pub(crate) fn who(&self) -> &str {
-        &self.who
     }
 
     /// Returns the data of a node that is created now.
@@ -300,7 +295,7 @@ impl fmt::Display for ContenderKind {
 pub struct Contender {
     node: NodePath,
     kind: ContenderKind,
-    stat: NodeStat,
+    pub(crate) stat: NodeStat,
     is_mine: bool,
     has_token: bool,
     identity: Identity,
@@ -394,10 +389,6 @@ impl Contender {
     /// Returns the same contender as of now: its node is older than when it was read.
     pub(crate) fn now(&self) -> Self {
         Self { age: age(self.stat.ctime), ..self.clone() }
-    }
-
-    pub(crate) fn stat(&self) -> NodeStat {
-        self.stat
     }
 
     /// Who it is, for a message.

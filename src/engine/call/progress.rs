@@ -1,13 +1,14 @@
 //! The progress of an attempt, as its caller sees it.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 
 use crate::engine::queue::slots::Slots;
 use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 use crate::protocol::node_name::Kind;
+use crate::session::threads::mutex::Mutex;
 
 /// The state that an attempt and its caller share. Not a watch channel, which is three times as large:
 /// thousands of attempts may be waiting.
@@ -49,12 +50,6 @@ impl ProgressState {
     }
 }
 
-impl ProgressShared {
-    fn lock(&self) -> MutexGuard<'_, ProgressState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The attempt's side of its progress.
 #[derive(Debug)]
 pub(crate) struct ProgressSender(Arc<ProgressShared>);
@@ -66,23 +61,23 @@ impl ProgressSender {
     }
 
     pub(crate) fn waiting(&self) -> Waiting {
-        self.0.lock().now().waiting.clone()
+        self.0.known.lock().now().waiting.clone()
     }
 
     /// Returns the live contenders ahead, if they are known.
     pub(crate) fn ahead(&self) -> Option<Ahead> {
-        self.0.lock().now().waiting.ahead().cloned()
+        self.0.known.lock().now().waiting.ahead().cloned()
     }
 
     /// Sets the slots of which it waits for one; `None` once it has it.
     pub(crate) fn waits_for_slot(&self, slots: Option<(Arc<Slots>, Kind)>) {
-        self.0.lock().slots = slots;
+        self.0.known.lock().slots = slots;
     }
 
     /// Sets the node in the queue. This is the only change that wakes the caller.
     pub(crate) fn set_node(&self, node: Option<&str>) {
         {
-            let mut known = self.0.lock();
+            let mut known = self.0.known.lock();
             if known.node.as_deref() == node {
                 return;
             }
@@ -92,17 +87,17 @@ impl ProgressSender {
     }
 
     pub(crate) fn set_ahead(&self, ahead: Option<Ahead>) {
-        self.0.lock().saw(ahead);
+        self.0.known.lock().saw(ahead);
     }
 
     pub(crate) fn set_waits_for(&self, waits_for: WaitsFor) {
-        self.0.lock().waiting.waits_for(waits_for);
+        self.0.known.lock().waiting.waits_for(waits_for);
     }
 }
 
 impl Drop for ProgressSender {
     fn drop(&mut self) {
-        self.0.lock().ended = true;
+        self.0.known.lock().ended = true;
         self.0.changed.notify_waiters();
     }
 }
@@ -113,12 +108,12 @@ pub(crate) struct ProgressReceiver(Arc<ProgressShared>);
 
 impl ProgressReceiver {
     pub(crate) fn waiting(&self) -> Waiting {
-        self.0.lock().now().waiting.clone()
+        self.0.known.lock().now().waiting.clone()
     }
 
     /// Returns whether contenders were ahead at any time.
     pub(crate) fn has_waited(&self) -> bool {
-        self.0.lock().now().has_waited
+        self.0.known.lock().now().has_waited
     }
 
     /// Waits until the attempt has a node. `None` if it ends, or has ended, without one.
@@ -137,7 +132,7 @@ impl ProgressReceiver {
             // This comes before the look, so that a change after it is not missed.
             changed.as_mut().enable();
             let (found, ended) = {
-                let known = self.0.lock();
+                let known = self.0.known.lock();
                 (find(&known), known.ended)
             };
             if found.is_some() || ended {

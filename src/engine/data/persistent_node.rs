@@ -12,11 +12,12 @@ use crate::engine::lock::registry::Registry;
 use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::persistent_node::{PersistentNodeState, state_by};
-use crate::session::contents::watches::{WatchUse, Watching, changed_or_after};
+use crate::session::contents::watches::{WatchUse, Watching, changed_or_after, read_and_watch};
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
-use crate::session::request::retry::clean_up_pause;
+use crate::session::request::ask::{Repetition, Unanswered};
+use crate::session::request::retry::{RetryPolicy, clean_up_pause};
 use crate::session::threads::waker::contain_panic;
 use crate::values::options::{Acl, ParentNodes};
 use crate::values::path::LockPath;
@@ -421,13 +422,7 @@ impl Stay<'_> {
         // Counted for as long as it may be set.
         let watching = self.session.watches.watch(path, WatchUse::Node);
         let watch = watching.is_some();
-        let read = self.session.request(|handle| async move {
-            if watch {
-                let (data, stat, watcher) = handle.get_and_watch_data(path).await?;
-                return Ok((data, stat, Some(watcher)));
-            }
-            handle.get_data(path).await.map(|(data, stat)| (data, stat, None))
-        });
+        let read = self.session.request(|handle| async move { read_and_watch(&handle, path, watch).await });
         let (data, stat, watcher) = match read.await {
             Ok(Ok(read)) => read,
             Ok(Err(zk::Error::NoNode)) => {
@@ -548,11 +543,11 @@ async fn withdraw(
         false => Err(node.not_confirmed()),
     };
     let path = node.path.server();
-    let mut failures = 0;
+    let mut repetition = Repetition::new(RetryPolicy::CLEAN_UP);
     // This counts as work, like a write.
     let _counted = session.running.subscribe();
-    loop {
-        let deleted = session.request(|handle| async move {
+    let failure = loop {
+        let deleted = repetition.ask(session, |handle| async move {
             // No node has this version. The answer is a committed transaction of this session, behind which a create
             // that was not answered is decided (docs/protocol.md#write-barrier).
             match handle.delete(path, Some(NO_VERSION)).await {
@@ -574,30 +569,16 @@ async fn withdraw(
             }
         });
         match deleted.await {
-            Ok(Ok(Withdrawn::Done)) => return Ok(()),
-            Ok(Ok(Withdrawn::Left)) => return Err(node.not_confirmed()),
-            Ok(Ok(Withdrawn::Written)) => {}
-            Err(SessionGone) => return gone(),
-            Ok(Err(error)) => {
-                let failure = session.failure(error);
-                match failure.kind {
-                    FailureKind::SessionGone => return gone(),
-                    FailureKind::Refused(_) => {
-                        let error = node.error(failure.refused());
-                        let path = node.path.user();
-                        log::error!(path, %error, "a node could not be deleted and stays until its session ends");
-                        return Err(error);
-                    }
-                    _ => {}
-                }
-            }
+            Ok(Withdrawn::Done) => return Ok(()),
+            Ok(Withdrawn::Left) => return Err(node.not_confirmed()),
+            Ok(Withdrawn::Written) => tokio::time::sleep(clean_up_pause(1)).await,
+            Err(Unanswered::NoSession(SessionGone)) => return gone(),
+            Err(Unanswered::Refused(failure) | Unanswered::GaveUp(failure)) => break failure,
         }
-        failures += 1;
-        tokio::select! {
-            () = tokio::time::sleep(clean_up_pause(failures)) => {}
-            _ = session.ended() => return gone(),
-        }
-    }
+    };
+    let error = node.error(failure.refused());
+    log::error!(path = node.path.user(), %error, "a node could not be deleted and stays until its session ends");
+    Err(error)
 }
 
 /// The outcome of a deletion.

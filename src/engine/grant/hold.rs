@@ -5,7 +5,6 @@ use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -136,18 +135,6 @@ impl Hold {
     /// Returns the same for this reason.
     pub(crate) fn lost_by(&self, reason: LostReason) -> Lost {
         Lost { path: self.held.lost_path(), reason }
-    }
-
-    /// Sets the end of the lease, counted from now, whether the lock has one or not; a lease of zero ends at
-    /// once. Returns how the lock was lost, if it is lost then.
-    pub(crate) fn set_lease(&self, lease: Duration) -> Result<(), LostReason> {
-        self.held.set_lease(lease)
-    }
-
-    /// Returns how much is left of the lease that [`set_lease`](Self::set_lease) or the grant has set; `None`
-    /// without one. Zero if the lock is lost.
-    pub(crate) fn lease_remaining(&self) -> Option<Duration> {
-        self.held.lease_remaining()
     }
 
     /// Returns the state of the lock.

@@ -1,13 +1,14 @@
 //! Who is first in a lock's queue, as its errors say it. The attempts of a path lock share their knowledge of
 //! that node, so that it costs them a request once, or none (docs/protocol.md#held-by).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zookeeper_client as zk;
 
 use crate::protocol::node_name::{Child, Family, Kind, Naming, classify, upgraded_from};
 use crate::protocol::queue::Queue;
+use crate::session::threads::mutex::Mutex;
 use crate::values::contender::{Contender, ContenderKind, NodeStat};
 use crate::values::path::LockPath;
 
@@ -117,14 +118,10 @@ impl FirstState {
 }
 
 impl FirstSeen {
-    fn lock(&self) -> MutexGuard<'_, FirstState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records a list. Returns the name of the first node if nothing is known of it.
     pub(crate) fn saw(&self, queue: &Queue) -> Option<Arc<str>> {
         let (name, _) = queue.holders().next()?;
-        let mut seen = self.lock();
+        let mut seen = self.0.lock();
         if seen.name.as_deref() != Some(name) {
             seen.name = Some(name.into());
         }
@@ -139,14 +136,14 @@ impl FirstSeen {
 
     /// Notes what a read of a node has returned.
     pub(crate) fn know(&self, contender: Contender) {
-        self.lock().know(contender);
+        self.0.lock().know(contender);
     }
 
     /// Records the result of a read that has set a watch, if its node is the first. It exists until the
     /// result is dropped.
     pub(crate) fn watched(&self, contender: Contender) -> Option<FirstWatched<'_>> {
         let name: Arc<str> = contender.node().name().into();
-        let mut seen = self.lock();
+        let mut seen = self.0.lock();
         if seen.name.as_ref() != Some(&name) {
             return None;
         }
@@ -157,12 +154,12 @@ impl FirstSeen {
 
     /// Returns who is first in the queue; `None` if that is not known, or was too long ago.
     pub(crate) fn contender(&self) -> Option<Contender> {
-        self.lock().first().map(Contender::now)
+        self.0.lock().first().map(Contender::now)
     }
 
     /// Returns whether the first contender must be looked up.
     pub(crate) fn begin(&self) -> bool {
-        let mut seen = self.lock();
+        let mut seen = self.0.lock();
         let asks = seen.first().is_none() && seen.asked.is_none_or(|asked| asked.elapsed() >= PAUSE);
         if asks {
             seen.asked = Some(Instant::now());
@@ -172,12 +169,12 @@ impl FirstSeen {
 
     /// Returns the name of the first node by the last list.
     pub(crate) fn name(&self) -> Option<Arc<str>> {
-        self.lock().name.clone()
+        self.0.lock().name.clone()
     }
 
     /// Forgets this node, which is gone.
     pub(crate) fn gone(&self, name: &str) {
-        self.lock().name.take_if(|known| &**known == name);
+        self.0.lock().name.take_if(|known| &**known == name);
     }
 }
 
@@ -190,13 +187,13 @@ pub(crate) struct FirstWatched<'a> {
 impl FirstWatched<'_> {
     /// Records that the watch has fired: the node may be gone.
     pub(crate) fn fired(self) {
-        self.first.lock().known.take_if(|known| known.contender.node().name() == &*self.name);
+        self.first.0.lock().known.take_if(|known| known.contender.node().name() == &*self.name);
     }
 }
 
 impl Drop for FirstWatched<'_> {
     fn drop(&mut self) {
-        if let Some(known) = self.first.lock().known(&self.name) {
+        if let Some(known) = self.first.0.lock().known(&self.name) {
             known.watches = known.watches.saturating_sub(1);
             // It has not fired: the node exists, as far as is known.
             known.at = Instant::now();

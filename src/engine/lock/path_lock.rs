@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::engine::lock::first::FirstSeen;
@@ -28,6 +28,7 @@ use crate::session::contents::nodes::NodeOwner;
 use crate::session::core::Core;
 use crate::session::reports::log;
 use crate::session::reports::observer::CallNumber;
+use crate::session::threads::mutex::{Mutex, MutexGuard};
 use crate::values::contender::{Contender, Process};
 use crate::values::path::LockPath;
 
@@ -423,7 +424,7 @@ impl PathLock {
     }
 
     pub(crate) fn lock_holders(&self) -> MutexGuard<'_, BTreeMap<u64, LocalOwner>> {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holders.lock()
     }
 
     /// Gives up nodes that are kept for the next caller.
@@ -453,9 +454,9 @@ impl PathLock {
 
     /// Logs once that the directory has children that no lock recipe created.
     pub(crate) fn report_foreign_children(&self, queue: &Queue) {
-        let [foreign_child, ..] = queue.foreign_children() else { return };
+        let [foreign_child, ..] = &*queue.foreign_children else { return };
         if !self.foreign_reported.swap(true, Ordering::Relaxed) {
-            let (path, count) = (self.path.user(), queue.foreign_children().len());
+            let (path, count) = (self.path.user(), queue.foreign_children.len());
             log::warn!(
                 path,
                 foreign_child,

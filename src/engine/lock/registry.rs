@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Weak;
+
+use crate::session::threads::mutex::{Mutex, MutexGuard};
 
 /// Weak references by key.
 #[derive(Debug)]
@@ -21,7 +23,7 @@ impl<K: Eq + Hash, V> Registry<K, V> {
     /// Locks the registry. No value may be dropped while it is locked: its drop calls
     /// [`forget`](Self::forget).
     pub(crate) fn lock(&self) -> Entries<'_, K, V> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Removes the entry of a value that has been dropped, unless another value has taken its key already.

@@ -1,9 +1,10 @@
 //! Several holds that are one value of their holder (docs/protocol.md#one-value).
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::protocol::hold::HoldEvent;
 use crate::session::contents::holds::SessionLock;
+use crate::session::threads::mutex::Mutex;
 
 /// The holds of one value. Weak, because each has this.
 #[derive(Debug)]
@@ -25,19 +26,15 @@ impl Bond {
 pub(crate) struct Bound(Mutex<Option<Arc<Bond>>>);
 
 impl Bound {
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Bond>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn set(&self, bond: Option<Arc<Bond>>) {
         // Dropped outside of the mutex.
-        let _before = std::mem::replace(&mut *self.lock(), bond);
+        let _before = std::mem::replace(&mut *self.0.lock(), bond);
     }
 
     /// Tells all holds of the value, once, that the one of this path is lost.
     pub(crate) fn tell(&self, path: &str, event: &HoldEvent) {
-        let Some(bond) = self.lock().clone() else { return };
-        let holds = std::mem::take(&mut *bond.holds.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some(bond) = self.0.lock().clone() else { return };
+        let holds = std::mem::take(&mut *bond.holds.lock());
         if holds.is_empty() {
             return;
         }
@@ -51,6 +48,6 @@ impl Bound {
 
     /// Returns the path of the hold of the value that was lost first; `None` if none was.
     pub(crate) fn first_lost(&self) -> Option<Arc<str>> {
-        self.lock().as_ref().and_then(|bond| bond.first_lost.get().cloned())
+        self.0.lock().as_ref().and_then(|bond| bond.first_lost.get().cloned())
     }
 }

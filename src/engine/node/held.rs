@@ -69,7 +69,7 @@ impl LocalOwner {
 /// One held lock.
 #[derive(Debug)]
 pub(crate) struct Held {
-    directory: LockPath,
+    pub(crate) directory: LockPath,
     /// The number of the attempt that was granted the lock; see
     /// [`Tickets`](crate::session::leftovers::cleanup::Tickets).
     number: u64,
@@ -165,11 +165,6 @@ impl Held {
     /// Returns its session, unless that is dropped.
     pub(crate) fn session(&self) -> Option<Arc<Session>> {
         self.session.upgrade()
-    }
-
-    /// Returns the directory of its node.
-    pub(crate) fn lock_path(&self) -> &LockPath {
-        &self.directory
     }
 
     /// Has its node passed on when it is released.
@@ -391,36 +386,9 @@ impl Held {
         self.apply(HoldEvent::NodeDeleted { node }, None);
     }
 
-    /// Ends the hold for its holder: it is lost from here on, and its node stays until it is released.
-    pub(crate) fn give_up(self: &Arc<Self>) {
-        self.apply(HoldEvent::Ended(LostReason::GivenUp), None);
-    }
-
-    /// Begins a conversion. Returns `false` if the lock is lost.
-    pub(crate) fn begin_conversion(self: &Arc<Self>) -> bool {
-        self.apply(HoldEvent::BeginConversion, None)
-    }
-
-    /// Ends a conversion: the lock is held by the node `name`, as `kind`, from here on. Returns `false` if it
-    /// has been lost in the meantime. Then the conversion deletes its nodes, and reports when that is
-    /// [done](Self::conversion_over).
-    pub(crate) fn end_conversion(self: &Arc<Self>, name: &str, kind: Kind) -> bool {
-        self.apply(HoldEvent::EndConversion { node: name.into(), kind }, None)
-    }
-
-    /// Records that the lock is lost by its conversion, which deletes its nodes now.
-    pub(crate) fn conversion_lost(self: &Arc<Self>, reason: LostReason) {
-        self.apply(HoldEvent::ConversionLost(reason), None);
-    }
-
-    /// Records that the nodes of a conversion are deleted, or left to cleanup.
-    pub(crate) fn conversion_over(self: &Arc<Self>, reason: LostReason) {
-        self.apply(HoldEvent::ConversionOver(reason), None);
-    }
-
-    /// Records that the client has ended, and its conversion with it.
-    pub(crate) fn client_ended(self: &Arc<Self>) {
-        self.apply(HoldEvent::ClientEnded, None);
+    /// Has the hold decide about an event, and carries that out. Returns `false` if it refuses.
+    pub(crate) fn tell(self: &Arc<Self>, event: HoldEvent) -> bool {
+        self.apply(event, None)
     }
 
     /// Releases the lock: has its node deleted, once. `done` receives the result.
@@ -614,20 +582,20 @@ mod tests {
         session.lease().renewed(clock::now());
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
         assert!(!told.has_changed().unwrap(), "told while it was not to be");
-        assert!(!held.begin_conversion());
+        assert!(!held.tell(HoldEvent::BeginConversion));
     }
 
     #[tokio::test]
     async fn a_hold_that_expires_in_a_conversion_is_not_held_by_its_end() {
         let server = Server::start().unwrap();
         let (session, held) = expired(&server).await;
-        assert!(held.begin_conversion());
+        assert!(held.tell(HoldEvent::BeginConversion));
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
         session.lease().renewed(clock::now());
-        assert!(!held.end_conversion("other", Kind::Shared));
+        assert!(!held.tell(HoldEvent::EndConversion { node: "other".into(), kind: Kind::Shared }));
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
         assert!(session.holds.any(), "until the conversion has cleaned up");
-        held.conversion_over(LostReason::Closed);
+        held.tell(HoldEvent::ConversionOver(LostReason::Closed));
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
         assert!(!session.holds.any());
     }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -22,6 +22,7 @@ use crate::session::leftovers::cleanup::Ticket;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{self, CallNumber, How};
 use crate::session::threads::clock;
+use crate::session::threads::mutex::{Mutex, MutexGuard};
 use crate::session::threads::waker::contain_panic;
 use crate::values::path::LockPath;
 
@@ -153,7 +154,7 @@ impl SharedRoom {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, RoomState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the holds of its callers.
@@ -278,7 +279,7 @@ impl SharedRoom {
     /// Has the task watch the node for others, if it is to be kept and is not watched.
     fn begin_look(&self, state: &mut RoomState, held: &Held, session: &Arc<Session>) {
         let Some(number) = state.room.begin_look() else { return };
-        let (node, directory, session) = (held.name(), held.lock_path().clone(), Arc::downgrade(session));
+        let (node, directory, session) = (held.name(), held.directory.clone(), Arc::downgrade(session));
         state.look = Some(Look { number, node, directory, session });
         self.wake.notify_one();
     }
@@ -471,7 +472,7 @@ impl InRoom for RoomNode {
             let granted = Granted::new(heir, Arc::clone(session), token, How::Memory);
             match waiter.reply.send(Ok(granted)) {
                 Ok(()) => {
-                    observer::handed_over(held.lock_path(), &node, &node);
+                    observer::handed_over(&held.directory, &node, &node);
                     return None;
                 }
                 // The caller has left in this moment. Not by the drop, which would come back here once more

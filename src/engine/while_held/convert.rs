@@ -22,6 +22,7 @@ use crate::protocol::convert::{
     Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created, NotConverted,
 };
 use crate::protocol::failure::{Answer, Failure, FailureKind};
+use crate::protocol::hold::HoldEvent;
 use crate::protocol::node_name::Kind;
 use crate::session::leftovers::cleanup::{Done, Item, Orphan};
 use crate::session::live::zk_session::{Handle, Session, SessionGone};
@@ -80,7 +81,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
         return lost(hold, reason);
     }
     let new = naming.converted_name(&own, &new_id(naming), kind);
-    let Some(new) = new.filter(|_| hold.held.begin_conversion()) else {
+    let Some(new) = new.filter(|_| hold.held.tell(HoldEvent::BeginConversion)) else {
         let reason = hold.lost().unwrap_or(LostReason::Closed);
         return lost(hold, reason);
     };
@@ -131,7 +132,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
     let (session, held) = (Arc::clone(hold.session()), Arc::clone(&hold.held));
     let reason = match converted {
         Converted::Done { node, zxid } => {
-            if held.end_conversion(&node, kind) {
+            if held.tell(HoldEvent::EndConversion { node: node.as_str().into(), kind }) {
                 observe::converted(&held, kind);
                 if let Some(zxid) = zxid {
                     hold.upgraded(zxid);
@@ -149,7 +150,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
                 Kind::Shared => Kind::Exclusive,
                 Kind::Exclusive => Kind::Shared,
             };
-            if held.end_conversion(own, before) {
+            if held.tell(HoldEvent::EndConversion { node: own.into(), kind: before }) {
                 return match hold.lost() {
                     Some(reason) => lost(hold, reason),
                     None => Err(not_converted(hold, why)),
@@ -161,7 +162,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
         Converted::Lost { gone, delete: nodes } => {
             let reason = if gone { LostReason::NodeDeleted } else { LostReason::NotConverted };
             // The holder is notified before the rest is deleted, which may take long.
-            held.conversion_lost(reason);
+            held.tell(HoldEvent::ConversionLost(reason));
             if gone {
                 session.nodes.disown(&hold.path_lock.path().child(own));
             }
@@ -170,7 +171,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
         }
         Converted::SessionGone => session.end_reason().unwrap_or(LostReason::Closed),
     };
-    held.conversion_over(reason);
+    held.tell(HoldEvent::ConversionOver(reason));
     let reason = hold.lost().unwrap_or(reason);
     lost(hold, reason)
 }
@@ -226,7 +227,7 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.finished {
             let hold = &self.hold;
-            hold.held.conversion_over(LostReason::Closed);
+            hold.held.tell(HoldEvent::ConversionOver(LostReason::Closed));
             submit(hold, vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)], None);
         }
     }

@@ -9,7 +9,7 @@ use zookeeper_client as zk;
 
 use crate::engine::node::held::Held;
 use crate::error::{Error, Purpose, RequestFailure};
-use crate::session::contents::watches::{WatchUse, changed};
+use crate::session::contents::watches::{WatchUse, changed_or_after, read_and_watch};
 use crate::session::core::Core;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
@@ -40,23 +40,16 @@ pub(crate) async fn revocation_requested(
         let (path_of_node, watched) = (path.as_str(), watching.is_some());
         // The session is kept for the request only.
         let look = async move {
-            let answer = session.request(|handle| async move {
-                if watched {
-                    let (data, _, watcher) = handle.get_and_watch_data(path_of_node).await?;
-                    return Ok((data, Some(watcher)));
-                }
-                // The session can watch no more, so the node is polled.
-                handle.get_data(path_of_node).await.map(|(data, _)| (data, None))
-            });
+            let answer =
+                session.request(|handle| async move { read_and_watch(&handle, path_of_node, watched).await });
             answer.await.unwrap_or(Err(zk::Error::ClientClosed))
         };
         let wait = async {
             match look.await? {
-                (data, _) if data == MARKER => return Ok(true),
+                (data, ..) if data == MARKER => return Ok(true),
                 // Whatever the event is, the node is read again. A conversion reads it too before it
-                // exchanges the node.
-                (_, Some(watcher)) => drop(changed(watcher).await),
-                (_, None) => tokio::time::sleep(period).await,
+                // exchanges the node. If the session can watch no more, the node is polled.
+                (.., watcher) => changed_or_after(watcher, period).await,
             }
             Ok::<_, zk::Error>(false)
         };

@@ -30,8 +30,8 @@ const MOST_LOOKS: u32 = 5;
 struct WrittenAgain;
 
 /// Returns the contenders of a lock in order.
-pub(crate) async fn queue(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, Error> {
-    read_all(path_lock, path_lock.path(), names(path_lock).await?).await
+pub(crate) async fn queue(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
+    read_all(&path_lock, path_lock.path(), names(&path_lock).await?).await
 }
 
 /// Returns the names of the contenders of a lock in order.
@@ -73,20 +73,20 @@ pub(crate) async fn leader_changed(
 }
 
 /// Returns the contenders that hold a lock: of a semaphore those with permits.
-pub(crate) async fn holders(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, Error> {
+pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
     if let Some(semaphore) = &path_lock.options().semaphore {
-        let leases = limit::participants(path_lock, semaphore).await?;
+        let leases = limit::participants(&path_lock, semaphore).await?;
         let names = leases.iter().map(|node| (node.name().to_owned(), ContenderKind::Permit));
-        return read_all(path_lock, &semaphore.leases, names.collect()).await;
+        return read_all(&path_lock, &semaphore.leases, names.collect()).await;
     }
-    let Some(queue) = usable_queue(path_lock).await? else { return Ok(Vec::new()) };
+    let Some(queue) = usable_queue(&path_lock).await? else { return Ok(Vec::new()) };
     let names = queue.holders().map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)));
-    read_all(path_lock, path_lock.path(), names.collect()).await
+    read_all(&path_lock, path_lock.path(), names.collect()).await
 }
 
 /// Returns the number of contenders of a lock, holders included.
-pub(crate) async fn count(path_lock: &Arc<PathLock>) -> Result<usize, Error> {
-    Ok(usable_queue(path_lock).await?.map_or(0, |queue| queue.contenders().count()))
+pub(crate) async fn count(path_lock: Arc<PathLock>) -> Result<usize, Error> {
+    Ok(usable_queue(&path_lock).await?.map_or(0, |queue| queue.contenders().count()))
 }
 
 /// Reads these contenders.
@@ -210,7 +210,7 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
 /// Returns whether a node is that of the contender: names of other makers may come back in a directory that was
 /// deleted and made again.
 fn is_of(contender: &Contender, stat: &zk::Stat) -> bool {
-    let known = contender.stat();
+    let known = contender.stat;
     stat.ephemeral_owner == known.session && stat.czxid == known.czxid
 }
 

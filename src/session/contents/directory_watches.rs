@@ -9,12 +9,13 @@
 use std::fmt;
 use std::mem;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 
 use zookeeper_client as zk;
 
 use crate::session::contents::watches::{Watching, changed};
+use crate::session::threads::mutex::Mutex;
 
 /// A watch is given up if it was not needed between so many looks in a row.
 const IDLE_LOOKS: u32 = 4;
@@ -72,7 +73,7 @@ impl DirectoryWatch {
     /// Changes the state. Whatever `change` takes out of it, or does not put in, is dropped outside of the mutex: the
     /// drop of a watch removes it from the servers.
     fn change<T>(&self, change: impl FnOnce(&mut WatchState) -> (T, WatchState)) -> T {
-        let (result, _out) = change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        let (result, _out) = change(&mut self.state.lock());
         result
     }
 
@@ -168,7 +169,7 @@ pub(crate) struct DirectoryWatches(Mutex<Vec<Weak<DirectoryWatch>>>);
 impl DirectoryWatches {
     /// Adds a watch that is about to be set.
     pub(crate) fn add(&self, watch: &Arc<DirectoryWatch>) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         // There are as many entries as watches, whose number is limited.
         all.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Arc::downgrade(watch)));
         all.push(Arc::downgrade(watch));
@@ -176,13 +177,13 @@ impl DirectoryWatches {
 
     /// Returns whether there may be any.
     pub(crate) fn any(&self) -> bool {
-        !self.lock().is_empty()
+        !self.0.lock().is_empty()
     }
 
     /// Gives up watches that have fired, or were not needed for long. To be called in regular intervals.
     pub(crate) fn look(&self) {
         let all: Vec<_> = {
-            let mut all = self.lock();
+            let mut all = self.0.lock();
             all.retain(|watch| watch.strong_count() > 0);
             all.iter().filter_map(Weak::upgrade).collect()
         };
@@ -191,11 +192,7 @@ impl DirectoryWatches {
 
     /// Gives up all, as the session ends.
     pub(crate) fn clear(&self) {
-        let all = mem::take(&mut *self.lock());
+        let all = mem::take(&mut *self.0.lock());
         all.iter().filter_map(Weak::upgrade).for_each(|watch| watch.clear());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<DirectoryWatch>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

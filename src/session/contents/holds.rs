@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::hold::{Care, HoldEvent};
 use crate::protocol::moment::Moment;
+use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
 /// A lock that is held, or was, as its session sees it.
@@ -92,15 +93,11 @@ impl Registered {
 }
 
 impl SessionLocks {
-    fn lock(&self) -> MutexGuard<'_, Registered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Registers a lock by its current state, or forgets it. Called after each change of that state. Returns whether it
     /// is the first lock that is held, and when the lease that its caller has set ends.
     pub(crate) fn update(&self, lock: &Arc<dyn SessionLock>) -> (bool, Option<Moment>) {
         let number = lock.number();
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let none = state.active.is_empty();
         let mut new_end = None;
         // Read under the mutex: if two threads have changed it, the later one sees both changes.
@@ -124,7 +121,7 @@ impl SessionLocks {
 
     /// Returns the locks whose leases, as their callers have set them, are over.
     pub(crate) fn lease_over(&self, now: Moment) -> Vec<Arc<dyn SessionLock>> {
-        let state = self.lock();
+        let state = self.0.lock();
         let over = state.lease_ends.iter().take_while(|(end, _)| *end <= now);
         over.filter_map(|(_, number)| state.active.get(number))
             .map(|active| Arc::clone(&active.lock))
@@ -133,27 +130,27 @@ impl SessionLocks {
 
     /// Returns when the next lease that a caller has set ends; `None` if there is none.
     pub(crate) fn next_lease_end(&self) -> Option<Moment> {
-        self.lock().lease_ends.first().map(|(end, _)| *end)
+        self.0.lock().lease_ends.first().map(|(end, _)| *end)
     }
 
     /// Returns whether there are locks that are held, or lost with a node that the session or a conversion has.
     pub(crate) fn any(&self) -> bool {
-        !self.lock().active.is_empty()
+        !self.0.lock().active.is_empty()
     }
 
     /// Returns the held locks.
     pub(crate) fn active(&self) -> Vec<Arc<dyn SessionLock>> {
-        self.lock().locks().map(Arc::clone).collect()
+        self.0.lock().locks().map(Arc::clone).collect()
     }
 
     /// Returns the nodes of the held locks.
     pub(crate) fn nodes(&self) -> Vec<LockNode> {
-        self.lock().locks().map(LockNode::new).collect()
+        self.0.lock().locks().map(LockNode::new).collect()
     }
 
     /// Returns the nodes of all locks, including those of lost locks that are kept.
     pub(crate) fn all(&self) -> Vec<LockNode> {
-        let state = self.lock();
+        let state = self.0.lock();
         let kept = state.kept.values().map(|(_, lock)| lock);
         state.locks().chain(kept).map(LockNode::new).collect()
     }
@@ -161,7 +158,7 @@ impl SessionLocks {
     /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next one.
     pub(crate) fn overdue(&self, now: Moment) -> (Vec<Arc<dyn SessionLock>>, Option<Duration>) {
         let (mut over, mut next) = (Vec::new(), None::<Duration>);
-        for (until, lock) in self.lock().kept.values() {
+        for (until, lock) in self.0.lock().kept.values() {
             match until.since(now) {
                 Duration::ZERO => over.push(Arc::clone(lock)),
                 left => next = Some(next.map_or(left, |next| next.min(left))),
@@ -200,7 +197,7 @@ mod tests {
         }
 
         fn care(&self) -> Care {
-            *self.care.lock().unwrap()
+            *self.care.lock()
         }
 
         fn on(self: Arc<Self>, _event: HoldEvent) {}

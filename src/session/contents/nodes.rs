@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::{oneshot, watch};
 
 use crate::protocol::local_queue::Gone;
+use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
 /// The owner of a node. Kept weakly: without contenders there is nothing to tell it.
@@ -71,12 +72,8 @@ impl Nodes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, KnownNodes> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn change<T>(&self, change: impl FnOnce(&mut KnownNodes) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let result = change(&mut state);
         let count = state.all.len();
         // This happens under the mutex, so that of two threads the later one determines the count.
@@ -99,13 +96,13 @@ impl Nodes {
 
     /// Returns whether a node is to be deleted, and so is no live contender.
     pub(crate) fn is_leaving(&self, path: &str) -> bool {
-        self.lock().all.get(path).is_some_and(|node| node.leaving)
+        self.state.lock().all.get(path).is_some_and(|node| node.leaving)
     }
 
     /// Returns those of the children of a directory that are to be deleted. Of thousands that are not, the mutex
     /// is taken once, and nothing is looked up if none is.
     pub(crate) fn leaving_of<'a>(&self, directory: &LockPath, children: &'a [String]) -> HashSet<&'a str> {
-        let state = self.lock();
+        let state = self.state.lock();
         if state.leaving == 0 {
             return HashSet::new();
         }
@@ -123,7 +120,7 @@ impl Nodes {
     pub(crate) fn refused(&self, directory: &LockPath, name: &str) {
         let path = directory.child(name);
         let (owner, waiting, first) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let Some(node) = state.all.get_mut(&path) else { return };
             let (owner, waiting) = (node.owner.clone(), std::mem::take(&mut node.waiting));
             let orphan = RefusedOrphan { directory: directory.clone(), name: name.to_owned() };
@@ -170,7 +167,7 @@ impl Nodes {
     }
 
     fn owner(&self, path: &str) -> Option<Arc<dyn NodeOwner>> {
-        let owner = self.lock().all.get(path)?.owner.clone()?;
+        let owner = self.state.lock().all.get(path)?.owner.clone()?;
         owner.upgrade()
     }
 
@@ -183,7 +180,7 @@ impl Nodes {
     /// Waits until a node that is to be deleted is gone, or its deletion is refused.
     pub(crate) async fn until_gone(&self, path: &str) {
         let gone = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let refused = state.refused.contains_key(path);
             state.all.get_mut(path).filter(|_| !refused).map(|node| {
                 let (told, gone) = oneshot::channel();
@@ -199,7 +196,7 @@ impl Nodes {
 
     /// Returns the nodes that the servers refused to delete: all of them, or those of one directory.
     pub(crate) fn refused_orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
-        let state = self.lock();
+        let state = self.state.lock();
         let refused = state.refused.values();
         refused.filter(|orphan| directory.is_none_or(|path| *path == orphan.directory)).cloned().collect()
     }

@@ -1,9 +1,9 @@
 //! Creates of one session whose attempts ended before the outcome was known.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::node_name::id;
+use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
 /// How many such creates a session remembers. They are rare (the reply was lost, and the attempt has ended),
@@ -17,13 +17,9 @@ const MAX_UNKNOWN_CREATES: usize = 16_384;
 pub(crate) struct UnknownCreates(Mutex<VecDeque<(String, String)>>);
 
 impl UnknownCreates {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(String, String)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Remembers a create.
     pub(crate) fn remember(&self, directory: &LockPath, id: &str) {
-        let mut creates = self.lock();
+        let mut creates = self.0.lock();
         if creates.len() == MAX_UNKNOWN_CREATES {
             creates.pop_front();
         }
@@ -32,7 +28,7 @@ impl UnknownCreates {
 
     /// Returns the children of a directory that come from such creates, and forgets these creates.
     pub(crate) fn take_late<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
-        let mut creates = self.lock();
+        let mut creates = self.0.lock();
         let is_here = |(at, _): &&(String, String)| at == directory.server();
         let unknown: HashSet<&str> = creates.iter().filter(is_here).map(|(_, id)| &**id).collect();
         if unknown.is_empty() {

@@ -8,11 +8,13 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use zookeeper_client as zk;
+
+use crate::session::threads::mutex::Mutex;
 
 /// The most bytes of watched server paths, each with the four bytes of its length. Below 128 KiB, which
 /// leaves room for watches that have fired or been dropped but that the library still keeps.
@@ -63,7 +65,7 @@ impl WatchLimit {
             WatchUse::Revocation | WatchUse::Node | WatchUse::Sticky => MAX_BYTES / 2,
             WatchUse::Directory => MAX_BYTES / 4,
         };
-        let mut watched = self.lock();
+        let mut watched = self.paths.lock();
         let path = match watched.count.get_key_value(path) {
             Some((path, _)) => Arc::clone(path),
             None => {
@@ -78,15 +80,11 @@ impl WatchLimit {
         *watched.count.entry(Arc::clone(&path)).or_default() += 1;
         Some(Watching { limit: Arc::clone(self), path })
     }
-
-    fn lock(&self) -> MutexGuard<'_, Watched> {
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        let mut watched = self.limit.lock();
+        let mut watched = self.limit.paths.lock();
         if let Some(count) = watched.count.get_mut(&self.path) {
             *count -= 1;
             if *count == 0 {
@@ -109,7 +107,20 @@ pub(crate) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEv
     .await
 }
 
-/// The same, or waits for this long if there was no room for a watch.
+/// Reads a node, with a watch if the session has room for one.
+pub(crate) async fn read_and_watch(
+    handle: &zk::Client,
+    path: &str,
+    watch: bool,
+) -> Result<(Vec<u8>, zk::Stat, Option<zk::OneshotWatcher>), zk::Error> {
+    if watch {
+        let (data, stat, watcher) = handle.get_and_watch_data(path).await?;
+        return Ok((data, stat, Some(watcher)));
+    }
+    handle.get_data(path).await.map(|(data, stat)| (data, stat, None))
+}
+
+/// Waits for a [change](changed), or for this long if there was no room for a watch.
 pub(crate) async fn changed_or_after(watcher: Option<zk::OneshotWatcher>, poll: Duration) {
     match watcher {
         Some(watcher) => drop(changed(watcher).await),
@@ -136,7 +147,7 @@ mod tests {
         assert!(limit.watch("/", WatchUse::Queue).is_none());
         drop(second);
         assert!(limit.watch("/", WatchUse::Queue).is_some());
-        assert_eq!(limit.lock().bytes, 0);
+        assert_eq!(limit.paths.lock().bytes, 0);
     }
 
     // Shows: watch-limit

@@ -17,55 +17,39 @@ use crate::session::reports::log;
 use crate::session::request::retry::RetryPolicy;
 use crate::session::threads::waker;
 
+/// How sessions are established.
+pub(crate) struct DialOptions {
+    pub(crate) servers: Servers,
+    pub(crate) connector: zk::Connector,
+    /// How a server is asked by TLS why it gives no session.
+    pub(crate) handshake: Option<Handshake>,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) retry: RetryPolicy,
+}
+
 /// Establishes sessions, and remembers facts about the servers.
 pub(crate) struct Dialer {
-    servers: Servers,
-    connector: zk::Connector,
-    /// How a server is asked by TLS why it gives no session.
-    handshake: Option<Handshake>,
-    session_timeout: Duration,
-    connect_timeout: Duration,
-    retry: RetryPolicy,
+    options: DialOptions,
     /// The session timeout that the servers granted last.
     granted: Option<Duration>,
     /// The server timeout of the next session.
     pub(crate) next_server_timeout: ServerTimeout,
     /// The server timeout of the last session, for as long as it lives.
-    server_timeout: Duration,
+    pub(crate) server_timeout: Duration,
     /// The sessions before that.
     earlier: Earlier,
 }
 
 impl Dialer {
-    pub(crate) fn new(
-        servers: Servers,
-        connector: zk::Connector,
-        handshake: Option<Handshake>,
-        session_timeout: Duration,
-        connect_timeout: Duration,
-        retry: RetryPolicy,
-    ) -> Self {
+    pub(crate) fn new(options: DialOptions) -> Self {
         Self {
-            servers,
-            connector,
-            handshake,
-            session_timeout,
-            connect_timeout,
-            retry,
+            options,
             granted: None,
             next_server_timeout: ServerTimeout::default(),
             server_timeout: Duration::ZERO,
             earlier: Earlier::default(),
         }
-    }
-
-    pub(crate) fn servers(&self) -> &Servers {
-        &self.servers
-    }
-
-    /// Returns how long a server may be silent in the session that was established last.
-    pub(crate) fn server_timeout(&self) -> Duration {
-        self.server_timeout
     }
 
     /// Tries once to establish a session, within the connect timeout.
@@ -82,15 +66,15 @@ impl Dialer {
     /// is used.
     async fn dial_with(&mut self, server_timeout: ServerTimeout) -> Result<zk::Client, ConnectError> {
         let started = Instant::now();
-        let expected = self.granted.unwrap_or(self.session_timeout);
-        let first = server_timeout.duration(expected, self.connect_timeout);
-        let handle = self.connect(first, self.connect_timeout).await?;
-        let right = self.next_server_timeout.duration(handle.session_timeout(), self.connect_timeout);
+        let expected = self.granted.unwrap_or(self.options.session_timeout);
+        let first = server_timeout.duration(expected, self.options.connect_timeout);
+        let handle = self.connect(first, self.options.connect_timeout).await?;
+        let right = self.next_server_timeout.duration(handle.session_timeout(), self.options.connect_timeout);
         if self.server_timeout == effective(right, handle.session_timeout()) {
             return Ok(handle);
         }
         let before = (self.granted, self.server_timeout);
-        match self.connect(right, self.connect_timeout.saturating_sub(started.elapsed())).await {
+        match self.connect(right, self.options.connect_timeout.saturating_sub(started.elapsed())).await {
             // The first session has no nodes, and its drop closes it.
             Ok(exchanged) => {
                 self.earlier.end(Ending::new(&handle), self.connector(right), self.repeated());
@@ -125,17 +109,17 @@ impl Dialer {
 
     /// Returns how spare connections of the session that was established last are made.
     pub(crate) fn spare(&self, session: &Session) -> Option<Spare> {
-        let servers = self.servers.addresses().to_vec();
+        let servers = self.options.servers.addresses.to_vec();
         Spare::new(session, self.connector(self.server_timeout), servers, self.server_timeout)
     }
 
     /// Returns the list of servers as it is given to the client library.
     fn repeated(&self) -> String {
-        self.servers.repeated(self.granted.unwrap_or(self.session_timeout))
+        self.options.servers.repeated(self.granted.unwrap_or(self.options.session_timeout))
     }
 
     fn connector(&self, server_timeout: Duration) -> zk::Connector {
-        let connector = self.connector.clone().with_session_timeout(self.session_timeout);
+        let connector = self.options.connector.clone().with_session_timeout(self.options.session_timeout);
         connector.with_connection_timeout(server_timeout)
     }
 
@@ -146,7 +130,7 @@ impl Dialer {
         server_timeout: Duration,
         timeout: Duration,
     ) -> Result<zk::Client, ConnectError> {
-        let servers = || self.servers.given().to_owned();
+        let servers = || self.options.servers.given.to_owned();
         let connector = self.connector(server_timeout);
         let repeated = self.repeated();
         let dialled = async {
@@ -162,7 +146,7 @@ impl Dialer {
         let mut dialled = pin!(tokio::time::timeout(timeout, dialled));
         // The library does not report why it got no session, so the servers are asked while there is still
         // time.
-        let mut asking = pin!(ask_before(timeout, &self.servers, self.handshake.as_ref()));
+        let mut asking = pin!(ask_before(timeout, &self.options.servers, self.options.handshake.as_ref()));
         let (result, asked) = tokio::select! {
             biased;
             result = dialled.as_mut() => (result, None),
@@ -202,7 +186,8 @@ impl Dialer {
                 Ok(handle) => return Ok(handle),
                 Err(error) => error,
             };
-            let pause = if error.is_retryable() { self.retry.pause(retry, start.elapsed()) } else { None };
+            let pause =
+                if error.is_retryable() { self.options.retry.pause(retry, start.elapsed()) } else { None };
             let Some(pause) = pause else { return Err(error) };
             log::warn!(%error, ?pause, "no session yet");
             tokio::time::sleep(pause).await;

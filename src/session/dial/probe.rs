@@ -93,7 +93,7 @@ pub(crate) async fn ask_before(
         on_thread(move || ask(&asked, handshake.as_ref(), deadline))
     };
     let asked: Vec<_> =
-        servers.addresses().iter().take(MAX_SERVERS).map(|address| (address, ask(address))).collect();
+        servers.addresses.iter().take(MAX_SERVERS).map(|address| (address, ask(address))).collect();
     let mut failures = Vec::with_capacity(asked.len());
     for (address, answer) in asked {
         // A little longer than the threads take, which keep to the deadline themselves.

@@ -16,11 +16,15 @@ const MAX_ADDRESSES: u128 = 400;
 /// A parsed connect string, `host:port[,host:port…][/path]`.
 #[derive(Clone)]
 pub(crate) struct Servers {
-    given: String,
+    /// The connect string as the user wrote it, for messages.
+    pub(crate) given: String,
     /// The addresses without the path, as they were given.
     hosts: String,
-    namespace: String,
-    addresses: Vec<Address>,
+    /// The path at the end. Java's client takes it for a chroot; here it is a namespace, a prefix whose nodes are
+    /// created when they are missing: in a chroot that does not exist every request would fail.
+    pub(crate) namespace: String,
+    /// The servers, each once.
+    pub(crate) addresses: Vec<Address>,
 }
 
 /// The address of one server.
@@ -130,23 +134,6 @@ impl Servers {
         Ok(Self { given: self.given.clone(), ..parsed })
     }
 
-    /// Returns the servers, each once.
-    pub(crate) fn addresses(&self) -> &[Address] {
-        &self.addresses
-    }
-
-    /// Returns the connect string as the user wrote it, for messages.
-    pub(crate) fn given(&self) -> &str {
-        &self.given
-    }
-
-    /// Returns the path at the end. Java's client takes it for a chroot; here it is a namespace, a prefix
-    /// whose nodes are created when they are missing: in a chroot that does not exist every request would
-    /// fail.
-    pub(crate) fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
     /// Returns the list of servers several times over. `zookeeper-client` pauses longer and longer after each full pass
     /// over its list, up to many seconds, and a little longer after each try of a pass, but the first. The list is so
     /// long that one pass takes a session timeout, and so short that the pause before it takes no more than half of
@@ -198,9 +185,9 @@ mod tests {
             ("a:1/", "a:1", "/"),
         ] {
             let servers = Servers::parse(given).unwrap();
-            assert_eq!(servers.given(), given);
+            assert_eq!(servers.given, given);
             assert!(servers.repeated(TEN_SECONDS).starts_with(hosts), "{given}");
-            assert_eq!(servers.namespace(), namespace);
+            assert_eq!(servers.namespace, namespace);
             assert_eq!(format!("{servers:?}"), format!("{given:?}"));
         }
     }
@@ -279,14 +266,14 @@ mod tests {
     #[cfg(feature = "tls")]
     fn tls_is_for_all_servers_or_none() {
         let servers = Servers::parse("a:1, tcp+tls://b:2,[::1]:3/shop").unwrap().by_tls().unwrap();
-        assert_eq!(servers.given(), "a:1, tcp+tls://b:2,[::1]:3/shop");
+        assert_eq!(servers.given, "a:1, tcp+tls://b:2,[::1]:3/shop");
         assert!(
             servers
                 .repeated(TEN_SECONDS)
                 .starts_with("tcp+tls://a:1,tcp+tls://b:2,tcp+tls://[::1]:3,tcp+tls://a:1")
         );
-        assert_eq!(servers.namespace(), "/shop");
-        assert!(servers.addresses().iter().all(|address| address.tls));
+        assert_eq!(servers.namespace, "/shop");
+        assert!(servers.addresses.iter().all(|address| address.tls));
         for (given, wrong) in [
             ("a:1,tcp://b:2", "\"tcp://b:2\": the client has TLS options, and does not connect by `tcp://`"),
             (
@@ -326,7 +313,7 @@ mod tests {
         let servers = Servers::parse("tcp://a, [::1]:7, [::2], a:2181, fe80::1:9/x").unwrap();
         let shown = |address: &Address| (address.host.clone(), address.port);
         let wanted = [("a", 2181), ("::1", 7), ("::2", 2181), ("a", 2181), ("fe80::1", 9)];
-        assert!(servers.addresses().iter().map(shown).eq(wanted.map(|(host, port)| (host.to_owned(), port))));
+        assert!(servers.addresses.iter().map(shown).eq(wanted.map(|(host, port)| (host.to_owned(), port))));
     }
 
     #[test]

@@ -71,11 +71,6 @@ impl Tickets {
         self.outstanding.range(..limit).count()
     }
 
-    /// Returns the number of the next attempt.
-    pub(crate) fn next(&self) -> u64 {
-        self.next
-    }
-
     /// Returns whether no attempt with a number below `limit` has work outstanding.
     pub(crate) fn none_before(&self, limit: u64) -> bool {
         self.outstanding.first_key_value().is_none_or(|(first, _)| *first >= limit)

@@ -17,13 +17,14 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::protocol::moment::Moment;
 use crate::session::threads::background::OfProcess;
+use crate::session::threads::mutex::Mutex;
 use crate::session::threads::{background, clock};
 
 /// The lease of a session, which the thread watches.
@@ -83,7 +84,7 @@ pub(crate) fn start() -> io::Result<()> {
 pub(crate) fn arm(session: &Arc<dyn Leased>) {
     // Started with the client.
     let Some(leases) = LEASES.get() else { return };
-    let mut armed = leases.lock();
+    let mut armed = leases.armed.lock();
     if !armed.sessions.iter().any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(session))) {
         armed.sessions.push(Arc::downgrade(session));
         armed.additions += 1;
@@ -96,7 +97,7 @@ pub(crate) fn arm(session: &Arc<dyn Leased>) {
 /// it only if it would sleep longer, so a lease of more than [`LONGEST_SLEEP`] costs nothing.
 pub(crate) fn wake_by(moment: Moment) {
     let Some(leases) = LEASES.get() else { return };
-    let mut armed = leases.lock();
+    let mut armed = leases.armed.lock();
     // A thread that should be awake by now may have been delayed by a suspended machine.
     let in_time = armed.wakes_at.is_some_and(|wakes_at| wakes_at <= moment && clock::now() < wakes_at);
     if !in_time {
@@ -107,11 +108,6 @@ pub(crate) fn wake_by(moment: Moment) {
 }
 
 impl Leases {
-    fn lock(&self) -> MutexGuard<'_, Armed> {
-        // Poisoned or not, the state is consistent.
-        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn run(&self) {
         let mut forget = true;
         loop {
@@ -124,17 +120,17 @@ impl Leases {
                 let told = catch_unwind(AssertUnwindSafe(move || session.tell_time()));
                 sleep = sleep.min(told.unwrap_or_default());
             }
-            self.lock().wakes_at = Some(clock::now().plus(sleep));
+            self.armed.lock().wakes_at = Some(clock::now().plus(sleep));
             // The thread does not wake when another session has its first hold: if sessions take turns with a
             // lock, each grant would wake it, only to forget the session that has just released the lock.
             forget = tokio::time::timeout(sleep, self.wait_for_more(additions)).await.is_err();
-            self.lock().wakes_at = None;
+            self.armed.lock().wakes_at = None;
         }
     }
 
     /// Waits until a session or an earlier end is added.
     async fn wait_for_more(&self, additions: u64) {
-        while self.lock().additions == additions {
+        while self.armed.lock().additions == additions {
             self.changed.notified().await;
         }
     }
@@ -152,7 +148,7 @@ impl Leases {
     }
 
     fn holds(&self, forget: bool) -> (Vec<Arc<dyn Leased>>, u64) {
-        let mut armed = self.lock();
+        let mut armed = self.armed.lock();
         // All are returned, whether a lock is held or not: this may be the last reference to a session,
         // which must not be dropped under the mutex.
         let mut sessions = Vec::new();
@@ -191,10 +187,10 @@ mod tests {
     fn a_session_whose_lock_is_released_is_forgotten_at_the_next_look_by_the_clock_only() {
         let leases = Leases::default();
         let session: Arc<dyn Leased> = Arc::new(Nothing);
-        leases.lock().sessions.push(Arc::downgrade(&session));
+        leases.armed.lock().sessions.push(Arc::downgrade(&session));
         for (forget, left) in [(false, 1), (true, 0)] {
             assert_eq!(leases.holds(forget).0.len(), 1);
-            assert_eq!(leases.lock().sessions.len(), left);
+            assert_eq!(leases.armed.lock().sessions.len(), left);
         }
     }
 
@@ -206,8 +202,14 @@ mod tests {
         let guard = mutex.lock().await.unwrap();
         let session = client.core.live().unwrap();
         let leases = LEASES.get().unwrap();
-        let is_watched_now =
-            || leases.lock().sessions.iter().any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&session)));
+        let is_watched_now = || {
+            leases
+                .armed
+                .lock()
+                .sessions
+                .iter()
+                .any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&session)))
+        };
         assert!(is_watched_now());
         server.expire_session(session.session_id());
         guard.lost().await;

@@ -7,8 +7,8 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -28,6 +28,7 @@ use crate::session::live::lease::SessionLease;
 use crate::session::live::lease_timer::{self, Leased};
 use crate::session::reports::log;
 use crate::session::threads::clock;
+use crate::session::threads::mutex::Mutex;
 
 /// One session, from its establishment to its end: then no lock is held or waited for in it any more, and no request
 /// can be sent in it.
@@ -165,7 +166,7 @@ impl Session {
     }
 
     pub(crate) fn handle(&self) -> Option<zk::Client> {
-        self.handle.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.handle.lock().clone()
     }
 
     /// Returns how the session ended; `None` if it has not.
@@ -214,7 +215,7 @@ impl Session {
             log::info!(name: "session.ended", session, session_id, %reason, "session over");
         }
         // Only now: the drop of the last clone of the handle can close the session.
-        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let handle = self.handle.lock().take();
         drop(handle);
     }
 

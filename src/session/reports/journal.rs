@@ -59,9 +59,9 @@ impl Journal {
         Ok(journal)
     }
 
-    fn send(&self, note: impl FnOnce() + Send + 'static) -> bool {
+    fn send(&self, note: Note) -> bool {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        self.notes.send(Box::new(note)).is_ok()
+        self.notes.send(note).is_ok()
     }
 
     /// Reports the number of calls and lines that were not observed, because earlier ones were reported too slowly.
@@ -80,26 +80,27 @@ impl Journal {
 
 /// Has the thread carry out a note that follows an earlier one, for which there was room.
 pub(crate) fn note(note: impl FnOnce() + Send + 'static) -> bool {
-    note_up_to(usize::MAX, note)
+    journal_with_room(usize::MAX).is_some_and(|journal| journal.send(Box::new(note)))
 }
 
 /// Has the thread carry out a note. Returns `false` if there is no room, or no thread can be started.
 pub(crate) fn note_if_room(note: impl FnOnce() + Send + 'static) -> bool {
-    note_up_to(MOST, note)
+    journal_with_room(MOST).is_some_and(|journal| journal.send(Box::new(note)))
 }
 
-fn note_up_to(most: usize, note: impl FnOnce() + Send + 'static) -> bool {
-    let started = JOURNAL.start(Journal::start);
-    let Some(journal) = JOURNAL.get().filter(|_| started.is_ok()) else { return false };
+/// Returns the journal if fewer than `most` notes wait in it. Otherwise it counts a note that is missed.
+fn journal_with_room(most: usize) -> Option<Arc<Journal>> {
+    JOURNAL.start(Journal::start).ok()?;
+    let journal = JOURNAL.get()?;
     if journal.waiting.load(Ordering::Relaxed) < most {
-        return journal.send(note);
+        return Some(journal);
     }
     if journal.missed.fetch_add(1, Ordering::Relaxed) == 0 {
         // Behind all that wait.
         let noted = Arc::clone(&journal);
-        journal.send(move || noted.tell_missed());
+        journal.send(Box::new(move || noted.tell_missed()));
     }
-    false
+    None
 }
 
 /// Returns whether a subscriber may want lines of this level. None is asked.

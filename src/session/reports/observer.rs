@@ -8,8 +8,8 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::field::Empty;
@@ -20,6 +20,7 @@ use crate::session::reports::journal::{self, TARGET};
 use crate::session::reports::log;
 #[cfg(feature = "metrics")]
 use crate::session::reports::metrics::{self, Series};
+use crate::session::threads::mutex::Mutex;
 use crate::session::threads::waker::contain_panic;
 use crate::values::path::LockPath;
 
@@ -130,7 +131,7 @@ impl Life {
 
     /// Reports its end, once.
     pub(crate) fn end(&self, end: CallEnd) {
-        let is_first = self.end.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
+        let is_first = self.end.lock().take().is_some();
         if is_first {
             let (call, at) = (self.number, Instant::now());
             journal::note(move || {
@@ -141,14 +142,14 @@ impl Life {
     }
 
     fn ends_by(&self, end: CallEnd) {
-        let mut known = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.end.lock();
         *known = known.map(|_| end);
     }
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
-        let end = *self.end.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let end = *self.end.get_mut();
         end.into_iter().for_each(|end| self.end(end));
     }
 }
@@ -160,12 +161,12 @@ pub(crate) struct GrantLife(Mutex<Option<Arc<Life>>>);
 impl GrantLife {
     /// Begins with the grant to a caller; a hold is granted to one.
     pub(crate) fn begin(&self, life: &Arc<Life>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(life));
+        *self.0.lock() = Some(Arc::clone(life));
     }
 
     /// Notes its end, once.
     pub(crate) fn over(&self, end: CallEnd) {
-        let life = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let life = self.0.lock().take();
         match (life, end) {
             // The last release is noted by the drop.
             (Some(life), CallEnd::Released { .. }) => life.ends_by(end),
@@ -176,7 +177,7 @@ impl GrantLife {
 
     /// Reports its conversion.
     pub(crate) fn converted(&self, recipe: &'static str) {
-        let life = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let life = self.0.lock().clone();
         if let Some(life) = life {
             let call = life.number;
             // One guard may convert as often as it likes.
