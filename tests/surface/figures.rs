@@ -7,11 +7,11 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 20_581),
+    ("lines of the library", 20_585),
     ("lines of its engine, protocol and session", 14_641),
-    ("doc lines of the library", 11_180),
+    ("doc lines of the library", 11_179),
     ("public names", 76),
-    ("lines of tests", 31_672),
+    ("lines of tests", 31_704),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

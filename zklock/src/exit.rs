@@ -30,6 +30,13 @@ const NOT_FOUND: u8 = 127;
 /// What a shell adds to the number of the signal that ended a process.
 const BY_SIGNAL: i32 = 128;
 
+/// What errors of the library say to programmers, and what `zklock` has for it.
+const OPTIONS: [(&str, &str); 3] = [
+    ("`ClientBuilder::auth`", "--auth-file"),
+    ("see the CAs of its `TlsOptions`", "see --tls-ca"),
+    ("call an `identity` method of `TlsOptions`", "give --tls-cert and --tls-key"),
+];
+
 /// An exit code, and the reason for people to read.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -61,6 +68,9 @@ impl Failure {
             // A write to a `String` does not fail.
             let _ = write!(text, ": {cause}");
             source = cause.source();
+        }
+        for (method, option) in OPTIONS {
+            text = text.replace(method, option);
         }
         Self { code, text }
     }

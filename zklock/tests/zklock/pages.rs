@@ -26,4 +26,13 @@ pub(crate) fn up_to_date() {
         let script = run(zklock("", &format!("completions {shell}"), "")).out;
         assert!(script.contains("session-timeout"), "{script}");
     }
+    // A reader that stops reading, or a full disk, is an error that is said.
+    for page in ["--help", "man", "completions zsh", "completions bash"] {
+        let mut command = zklock("", page, "");
+        command.stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(71), "{page}: {said}");
+        assert!(!said.contains("panicked"), "{page}: {said}");
+    }
 }

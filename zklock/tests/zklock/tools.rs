@@ -91,6 +91,40 @@ pub(crate) fn revoke() {
     assert_eq!(holder.end().code, 9);
 }
 
+/// A job that runs once: its lock is beside its records.
+pub(crate) fn revoke_of_once() {
+    let server = server();
+    let servers = server.connect_string();
+    let command = "trap 'echo asked; exit 9' TERM; echo runs; while :; do sleep 0.01; done";
+    let mut job = Started::new(zklock(&servers, "--once today /a", command));
+    assert_eq!(job.line(), "runs");
+    let asked = run(zklock(&servers, "revoke /a", ""));
+    assert!(asked.code == 0 && asked.out.starts_with("asked "), "{asked:?}");
+    assert_eq!(job.line(), "asked");
+    assert_eq!(job.end().code, 9);
+    // It is not recorded, so the next one runs.
+    let mut next = Started::new(zklock(&servers, "--once today /a", command));
+    assert_eq!(next.line(), "runs");
+    assert_eq!(run(zklock(&servers, "revoke /a/lock", "")).code, 0);
+    assert_eq!(next.line(), "asked");
+    assert_eq!(next.end().code, 9);
+    let none = run(zklock(&servers, "revoke /a", ""));
+    assert_eq!((none.code, &*none.err), (1, "zklock: /a is free\n"));
+}
+
+/// Without a question, the lock at another path than the one that was given must not be broken.
+pub(crate) fn break_of_once() {
+    let server = server();
+    let servers = server.connect_string();
+    let mut job = Started::new(zklock(&servers, "--once today /a", "echo runs; sleep 1000"));
+    assert_eq!(job.line(), "runs");
+    let hint = run(zklock(&servers, "break --yes /a", ""));
+    assert_eq!(hint.code, 1);
+    assert_eq!(hint.err, "zklock: /a is free; a job that runs --once holds /a/lock: zklock break /a/lock\n");
+    assert_eq!(run(zklock(&servers, "break --yes /a/lock", "")).code, 0);
+    assert!(job.end().err.contains("deleted"));
+}
+
 pub(crate) fn break_lock() {
     let server = server();
     let servers = server.connect_string();
