@@ -12,6 +12,7 @@ use crate::engine::grant::hold::Hold;
 use crate::engine::while_held::read::ReadNode;
 use crate::error::{BuildError, OnceError, TransactionError};
 use crate::locks::guard::LockGuard;
+use crate::locks::guard_set::Shares;
 use crate::locks::mutex::InterProcessMutex;
 use crate::locks::transaction::{Transaction, get_data};
 use crate::protocol::once;
@@ -169,10 +170,9 @@ impl OnceJob {
     }
 
     /// Sets how long to wait at most while another process has the lock, and most likely runs the job; by
-    /// default until it is done.
-    ///
-    /// When the time has passed, [`run`](Self::run) returns [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) in
-    /// [`OnceError::Acquire`]. The time of the job is not counted. With zero, it does not wait for others.
+    /// default until it is done. When the time has passed, [`run`](Self::run) returns
+    /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) in [`OnceError::Acquire`]. The time of the job
+    /// is not counted. With zero, it does not wait for others.
     pub fn wait(mut self, timeout: Duration) -> Self {
         self.wait = Some(timeout);
         self
@@ -182,9 +182,7 @@ impl OnceJob {
     ///
     /// If another process has the lock, this waits for it, and then finds the record, or runs the job. The job
     /// is dropped when the lock is lost. The record is committed before this returns [`OnceOutcome::Ran`],
-    /// even if a reply is lost.
-    ///
-    /// An occasion that is recorded costs one request.
+    /// even if a reply is lost. An occasion that is recorded costs one request.
     ///
     /// # Panics
     /// A panic of the job goes through: the lock is released, and nothing is recorded.
@@ -208,10 +206,7 @@ impl OnceJob {
     /// use zookeeper_recipes::{OnceJob, OnceOutcome};
     ///
     /// let nightly = OnceJob::new(&client, "/jobs/nightly", "2026-11-22");
-    /// let outcome = nightly.run(|run| async move {
-    ///     println!("{} with token {}", run.occasion(), run.fencing_token());
-    ///     Ok::<_, std::io::Error>(42)
-    /// });
+    /// let outcome = nightly.run(|_| async { Ok::<_, std::io::Error>(42) });
     /// assert_eq!(outcome.await?, OnceOutcome::Ran(42));
     /// # Ok(())
     /// # }
@@ -233,7 +228,7 @@ impl OnceJob {
         let run = OnceRun {
             occasion: self.occasion.as_str().into(),
             token: guard.fencing_token(),
-            hold: guard.hold().without_release(),
+            hold: Arc::new(guard.hold().without_release()),
             writes: writes.clone(),
         };
         let output = match guard.while_held(job(run)).await?.map_err(Into::into) {
@@ -351,7 +346,7 @@ type Writes = Arc<Mutex<Vec<AddWrites>>>;
 pub struct OnceRun {
     occasion: Arc<str>,
     token: FencingToken,
-    hold: Hold,
+    hold: Arc<Hold>,
     writes: Writes,
 }
 
@@ -368,6 +363,15 @@ impl OnceRun {
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.token
+    }
+
+    /// Returns a future that resolves when another process requests that the job's lock be released. The job
+    /// decides whether to end; see [`LockGuard::revoked`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the watch ends. The next one resolves for the same request.
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        Shares(&[Arc::clone(&self.hold)]).revoked()
     }
 
     /// Reads a node, with the version of its data for a write that is based on them. `None` if there is no such

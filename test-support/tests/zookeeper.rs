@@ -39,9 +39,11 @@ fn main() {
         ("quorum_connections_go_where_they_are_told", interposed),
         ("servers_started_at_once_get_different_ports", parallel),
         ("the_shared_server_is_one_and_stops", shared),
+        ("with_zookeeper_names_a_command_that_is_not_there", a_command_that_is_not_there),
     ] {
         suite.add_needing("zookeeper", name, peers::zookeeper(), test);
     }
+    suite.add("no peer", "with_zookeeper_names_what_is_missing", what_is_missing);
     suite.add_needing("redis", "a_server_answers_and_ends", peers::redis(), redis);
     suite.add_needing("curator", "a_program_compiles_and_runs", peers::curator(), curator);
     suite.add_needing("kazoo", "a_program_runs", peers::kazoo(), kazoo);
@@ -55,6 +57,29 @@ fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
 fn exists(pid: u32) -> bool {
     // A zombie is gone as well: it only waits for its parent.
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn what_is_missing() -> Outcome {
+    let said = |arguments: &[&str], path: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_with-zookeeper"));
+        command.args(arguments).env("PATH", path).env_remove("JAVA_HOME").output()
+    };
+    let output = said(&["true"], "/nowhere")?;
+    let expected = "with-zookeeper: no ZooKeeper: no `java` on the path \
+                    (try: apt-get install libzookeeper-java default-jre-headless)\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
+    assert_eq!(output.status.code(), Some(1));
+    let output = said(&[], "/nowhere")?;
+    let usage = "with-zookeeper: usage: with-zookeeper [--members N] COMMAND [ARG]..\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), usage);
+    Ok(())
+}
+
+fn a_command_that_is_not_there(_: ZooKeeperPeer) -> Outcome {
+    let output = Command::new(env!("CARGO_BIN_EXE_with-zookeeper")).arg("no-such-command").output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("with-zookeeper: no-such-command: "), "{said}");
+    Ok(())
 }
 
 fn redis(_: RedisPeer) -> Outcome {

@@ -97,3 +97,18 @@ async fn keys_are_escaped_and_differ() {
     assert_eq!(InterProcessMutex::keyed(&client, "", "root").unwrap().path(), "/root");
     InterProcessMutex::keyed(&client, "no/slash", "a").unwrap_err();
 }
+
+/// A look comes behind the release in the same session, so it needs no `flush` before it.
+#[tokio::test]
+async fn a_look_after_a_drop_sees_the_lock_free() {
+    let (_server, [client]) = with_clients(start_empty(), connect).await;
+    let (lock, calls) = (stock(&client), InterProcessSemaphore::keyed(&client, "/calls", 7, 2).unwrap());
+    for _ in 0..50 {
+        drop(lock.lock().await.unwrap());
+        assert!(lock.holders().await.unwrap().is_empty());
+        drop(lock.lock().await.unwrap());
+        assert!(!lock.is_locked().await.unwrap());
+        drop(calls.acquire(WAIT).await.unwrap());
+        assert!(calls.holders().await.unwrap().is_empty());
+    }
+}

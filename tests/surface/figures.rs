@@ -7,11 +7,11 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 20_494),
+    ("lines of the library", 20_515),
     ("lines of its engine, protocol and session", 14_577),
-    ("doc lines of the library", 11_165),
+    ("doc lines of the library", 11_170),
     ("public names", 76),
-    ("lines of tests", 31_672),
+    ("lines of tests", 31_717),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

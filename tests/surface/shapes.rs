@@ -59,6 +59,7 @@ outlives! {
     "src/locks/guards.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => lost();
     "src/locks/guards.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => revoked();
     "src/locks/guards.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => release();
+    "src/recipes/once.rs": OnceRun => revoked();
     "src/recipes/leader_selector.rs": LeaderSelector => lead(|_| async {});
     "src/recipes/leader_latch.rs": Leadership => lost();
     "src/recipes/group_member.rs": GroupMember => close();

@@ -30,6 +30,15 @@ const NOT_FOUND: u8 = 127;
 /// What a shell adds to the number of the signal that ended a process.
 const BY_SIGNAL: i32 = 128;
 
+/// What errors of the library say to programmers, and what `zklock` says for it.
+const FOR_OPERATORS: [(&str, &str); 4] = [
+    // `-n` with `--once`.
+    ("was not free within 0ns", "is not free"),
+    ("`ClientBuilder::auth`", "--auth-file"),
+    ("see the CAs of its `TlsOptions`", "see --tls-ca"),
+    ("call an `identity` method of `TlsOptions`", "give --tls-cert and --tls-key"),
+];
+
 /// An exit code, and the reason for people to read.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -61,6 +70,9 @@ impl Failure {
             // A write to a `String` does not fail.
             let _ = write!(text, ": {cause}");
             source = cause.source();
+        }
+        for (text_of_library, ours) in FOR_OPERATORS {
+            text = text.replace(text_of_library, ours);
         }
         Self { code, text }
     }

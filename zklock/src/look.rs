@@ -1,7 +1,7 @@
 //! Looking at a lock, and taking it from its holder.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead as _, Write as _};
+use std::io::{self, BufRead as _};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use zookeeper_recipes::{
 use crate::connect::{close, connect};
 use crate::exit::{Failure, NONE, UNREACHABLE};
 use crate::options::{Break, Revoke, Status};
+use crate::print;
 
 /// The pause between two looks.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -172,12 +173,6 @@ fn contender_as_json(contender: &Contender) -> Value {
     })
 }
 
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    printed.map_err(|error| Failure::system("standard output", &error))
-}
-
 /// Shows who holds a lock, and who waits for it.
 pub(crate) async fn status(options: &Status) -> Result<u8, Failure> {
     let client = connect(&options.connection).await?;
@@ -191,7 +186,7 @@ async fn show(client: &Client, options: &Status) -> Result<u8, Failure> {
     loop {
         let seen = Seen::look(client, &options.path).await?;
         if shown.as_ref() != Some(&seen) {
-            print(&if options.json { seen.json() } else { seen.text() })?;
+            print(if options.json { seen.json() } else { seen.text() }.as_bytes())?;
             shown = Some(seen);
         }
         if !options.watch {
@@ -210,10 +205,11 @@ pub(crate) async fn revoke(options: &Revoke) -> Result<u8, Failure> {
 }
 
 async fn ask(client: &Client, path: &str) -> Result<u8, Failure> {
-    let (_, queue) = Lock::look(client, path).await?;
+    let Seen { queue, once, .. } = Seen::look(client, path).await?;
+    let queue = once.map_or(queue, |(_, queue)| queue);
     for holder in &queue.holders {
         client.attempt_revoke(holder.node()).await?;
-        print(&format!("asked {holder}\n"))?;
+        print(format!("asked {holder}\n").as_bytes())?;
     }
     if_any(&queue, path)
 }
@@ -227,15 +223,29 @@ pub(crate) async fn break_lock(options: &Break) -> Result<u8, Failure> {
 }
 
 async fn take(client: &Client, options: &Break) -> Result<u8, Failure> {
-    let (lock, queue) = Lock::look(client, &options.path).await?;
+    let path = &options.path;
+    let (lock, queue) = Lock::look(client, path).await?;
+    if queue.is_free() {
+        drop(lock);
+        let seen = Seen::look(client, path).await?;
+        return match seen.once {
+            // With --yes there is no question about the other path.
+            Some((once, _)) => {
+                let text =
+                    format!("{path} is free; a job that runs --once holds {once}: zklock break {once}");
+                Err(Failure::new(NONE, text))
+            }
+            None => if_any(&queue, path),
+        };
+    }
     for holder in &queue.holders {
         if !options.yes && !is_confirmed(holder)? {
             return Err(Failure::new(NONE, "the lock is as it was"));
         }
         let done = if lock.break_lock(holder).await? { "broke the lock of" } else { "was gone:" };
-        print(&format!("{done} {holder}\n"))?;
+        print(format!("{done} {holder}\n").as_bytes())?;
     }
-    if_any(&queue, &options.path)
+    if_any(&queue, path)
 }
 
 fn if_any(queue: &Queue, path: &str) -> Result<u8, Failure> {

@@ -11,7 +11,7 @@ mod run;
 mod signals;
 mod watchdog;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
@@ -51,14 +51,25 @@ fn act(options: &Options) -> Result<u8, Failure> {
         Some(Action::Revoke(options)) => block_on(look::revoke(options)),
         Some(Action::Break(options)) => block_on(look::break_lock(options)),
         Some(Action::Completions { shell }) => {
-            clap_complete::generate(*shell, &mut Options::command(), "zklock", &mut io::stdout());
-            Ok(0)
+            // Into memory: it panics if a write fails.
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Options::command(), "zklock", &mut script);
+            print(&script).map(|()| 0)
         }
         Some(Action::Man) => {
-            let page = clap_mangen::Man::new(Options::command()).render(&mut io::stdout());
-            page.map_err(|error| Failure::system("standard output", &error)).map(|()| 0)
+            let mut page = Vec::new();
+            let rendered = clap_mangen::Man::new(Options::command()).render(&mut page);
+            rendered.map_err(|error| Failure::system("the manual page", &error))?;
+            print(&page).map(|()| 0)
         }
     }
+}
+
+/// Writes to standard output.
+fn print(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let printed = out.write_all(bytes).and_then(|()| out.flush());
+    printed.map_err(|error| Failure::system("standard output", &error))
 }
 
 fn block_on(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {

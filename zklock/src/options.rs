@@ -184,7 +184,7 @@ pub(crate) struct Status {
 /// `zklock revoke PATH`
 #[derive(Debug, Args)]
 pub(crate) struct Revoke {
-    /// The path of the lock
+    /// The path of the lock, or of jobs that run --once, whose lock is at PATH/lock
     pub(crate) path: String,
     #[command(flatten)]
     pub(crate) connection: Connection,

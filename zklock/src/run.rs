@@ -319,7 +319,7 @@ async fn once(
     let run = once.run(move |run: OnceRun| {
         begun.store(true, Ordering::Relaxed);
         let environment = environment(path, None, run.fencing_token().to_string(), None);
-        task.run_once(environment, place, code, signals)
+        task.run_once(environment, run.revoked(), place, code, signals)
     });
     let outcome = tokio::select! {
         biased;
@@ -358,13 +358,13 @@ impl Task<'_> {
     async fn run_once(
         &self,
         environment: Environment,
+        revoked: impl Future<Output = ()> + Send,
         job: &mut Option<Job>,
         code: &mut Option<Result<u8, Failure>>,
         signals: &mut Signals,
     ) -> Result<(), &'static str> {
         let proof = || Proof::NotLost;
         let held = Held { is_killed_by_drop: true, ..self.held(&proof, &environment) };
-        let revoked = std::future::pending();
         let ended = Job::run(job, self.argv, self.work, &held, signals, revoked).await;
         match ended.and_then(|ended| ended.code()) {
             Ok(0) => Ok(()),

@@ -52,6 +52,8 @@ pub(crate) fn no_permission() {
     assert_eq!(run(zklock(&servers, &own, "exit 5")).code, 5);
     let denied = run(zklock(&servers, "/a", "echo here"));
     assert_eq!((denied.code, &*denied.out), (77, ""), "{denied:?}");
+    // By the name of the option, not by that of the library's method.
+    assert!(denied.err.ends_with("which has no credentials (--auth-file)\n"), "{denied:?}");
     assert_eq!(run(zklock(&servers, &own, "exit 5")).code, 5);
 }
 

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use test_support::peers::CuratorPeer;
 use test_support::unique_path;
 
-use crate::started::{Started, run, until_waiting, zklock};
+use crate::started::{Started, run, until_so_many_wait, zklock};
 
 pub(crate) fn take_turns(peer: &CuratorPeer, servers: &str) {
     let path = unique_path("turns");
@@ -23,13 +23,18 @@ pub(crate) fn take_turns(peer: &CuratorPeer, servers: &str) {
     assert_eq!(ask("acquire 30000"), "held");
     let busy = run(zklock(servers, &format!("-n {path}"), "true"));
     assert_eq!(busy.code, 75, "{busy:?}");
-    let mut waiter = Started::new(zklock(servers, &path, "echo inside; sleep 1000"));
-    until_waiting(servers, &path);
+    let mut two = [1, 2].map(|waiting| {
+        let waiter = Started::new(zklock(servers, &path, "echo inside; sleep 1000"));
+        until_so_many_wait(servers, &path, waiting);
+        waiter
+    });
     assert_eq!(ask("release"), "released");
-    assert_eq!(waiter.line(), "inside");
-
-    assert_eq!(ask("acquire 500"), "busy");
-    waiter.signal(Signal::TERM);
-    waiter.end();
+    for (zklock, others) in two.iter_mut().zip([1, 0]) {
+        assert_eq!(zklock.line(), "inside");
+        until_so_many_wait(servers, &path, others);
+        assert_eq!(ask("acquire 500"), "busy");
+        zklock.signal(Signal::TERM);
+    }
     assert_eq!(ask("acquire 30000"), "held");
+    assert_eq!(two.map(|zklock| zklock.end().code), [143, 143]);
 }

@@ -5,7 +5,7 @@ use test_support::{Proxy, SOON, poll_until};
 use zookeeper_test_server::{Direction, Server};
 
 use crate::started::{
-    Files, LONG, Started, T, is_alive, pid, server, until_dead, until_queued, until_waiting, zklock,
+    Files, LONG, Started, T, is_alive, pid, server, until_dead, until_queued, until_so_many_wait, zklock,
 };
 
 /// Says when it was alive last, and ignores a TERM.
@@ -88,7 +88,7 @@ pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str) {
     let (near, path) = (proxy.address().to_string(), test_support::unique_path("loss"));
     let path_and_options = format!("{path} --session-timeout {T}");
     let mut pair = Pair::start(proxy, [&near, servers], &path_and_options, "", STUBBORN);
-    until_waiting(servers, &path);
+    until_so_many_wait(servers, &path, 1);
     pair.server.stall(test_support::Direction::Both);
     pair.assert_dead_before_the_next();
     assert_eq!(pair.holder.end().code, 125);

@@ -22,7 +22,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(SOON);
     // The longest first.
-    let in_process: [(&str, Test); 40] = [
+    let in_process: [(&str, Test); 43] = [
         ("zklock::the_child_is_dead_before_the_next_is_granted", losses::a_child_that_ignores_term_is_dead),
         ("zklock::also_if_zklock_is_stopped", losses::a_stopped_zklock_cannot_save_its_child),
         ("zklock::one_that_did_not_run_is_no_signal", losses::a_stopped_zklock_says_so),
@@ -61,7 +61,10 @@ fn main() {
         ("zklock::status_shows_the_lock_of_once", tools::status_of_once),
         ("zklock::status_watches", tools::status_watches),
         ("zklock::revoke_asks_the_child_to_end", tools::revoke),
+        ("zklock::revoke_asks_a_job_of_once", tools::revoke_of_once),
         ("zklock::break_asks_first", tools::break_lock),
+        ("zklock::break_names_the_lock_of_once", tools::break_of_once),
+        ("zklock::the_examples_of_the_pages_run", pages::examples),
         ("zklock::the_pages_are_those_of_the_program", pages::up_to_date),
     ];
     for (name, test) in in_process {

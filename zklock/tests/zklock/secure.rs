@@ -7,7 +7,12 @@ use crate::started::{run, zklock};
 /// Adds the trials that the features have.
 pub(crate) fn add_all(suite: &mut Suite) {
     #[cfg(feature = "tls")]
-    suite.add("in-process", "secure::options_of_tls_reach_the_client", options_of_tls);
+    {
+        suite.add("in-process", "secure::options_of_tls_reach_the_client", options_of_tls);
+        suite.add_needing("zookeeper", "secure::a_lock_over_tls", test_support::peers::zookeeper(), |peer| {
+            over_tls(&peer.java.with_file_name("keytool"));
+        });
+    }
     #[cfg(feature = "sasl-digest-md5")]
     suite.add_needing("zookeeper", "secure::a_user_of_sasl", test_support::peers::zookeeper(), |_| {
         a_user_of_sasl();
@@ -21,6 +26,39 @@ fn options_of_tls() {
     assert!(missing.code == 64 && missing.err.contains("/no/such/file"), "{missing:?}");
     let half = run(zklock(&server.connect_string(), "--tls-ca /no/ca --tls-cert /no/certificate /a", "true"));
     assert!(half.code == 64 && half.err.contains("--tls-key"), "{half:?}");
+}
+
+/// Java has the program that makes a certificate. It is its own authority.
+#[cfg(feature = "tls")]
+fn over_tls(keytool: &std::path::Path) {
+    use test_support::{Options, ZooKeeper, unique_path};
+    let files = crate::started::Files::new();
+    let make = |arguments: &str| {
+        let mut command = std::process::Command::new(keytool);
+        command.current_dir(files.path()).args(arguments.split_whitespace());
+        let made = run(command);
+        assert_eq!(made.code, 0, "{made:?}");
+    };
+    for name in ["server", "other"] {
+        let key = "-keyalg EC -dname CN=server -ext san=ip:127.0.0.1";
+        make(&format!("-genkeypair -alias a {key} -keystore {name} -storetype PKCS12 -storepass secret"));
+        make(&format!("-exportcert -rfc -alias a -keystore {name} -storepass secret -file {name}.pem"));
+    }
+    let options = Options::new()
+        .secure_port()
+        .setting("ssl.clientAuth", "none")
+        .setting("ssl.keyStore.location", files.of("server").display().to_string())
+        .setting("ssl.keyStore.type", "PKCS12")
+        .setting("ssl.keyStore.password", "secret");
+    let zookeeper = ZooKeeper::standalone(&options).unwrap();
+    let servers = zookeeper.secure_address(0).to_string();
+    let with = |authority: &str| {
+        let options = format!("--tls-ca {} {}", files.of(authority).display(), unique_path("tls"));
+        run(zklock(&servers, &options, "exit 5"))
+    };
+    assert_eq!(with("server.pem").code, 5);
+    let refused = with("other.pem");
+    assert!(refused.code == 69 && refused.err.contains("see --tls-ca"), "{refused:?}");
 }
 
 #[cfg(feature = "sasl-digest-md5")]

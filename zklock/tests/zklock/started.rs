@@ -32,13 +32,14 @@ pub(crate) fn zklock(servers: &str, arguments: &str, command: &str) -> Command {
     zklock
 }
 
-/// Waits until a process waits for the lock behind its holder.
-pub(crate) fn until_waiting(servers: &str, path: &str) {
-    let is_waiting = || {
+/// Waits until so many processes wait for the lock behind its holder.
+pub(crate) fn until_so_many_wait(servers: &str, path: &str, count: usize) {
+    let state = if count == 0 { "held\n".to_owned() } else { format!("held, {count} waiting\n") };
+    let are_waiting = || {
         let status = run(zklock(servers, &format!("status {path}"), ""));
-        status.out.contains(": held, 1 waiting").then_some(())
+        status.out.starts_with(&format!("{path}: {state}")).then_some(())
     };
-    poll_until("the waiter", SOON, is_waiting).unwrap();
+    poll_until("the waiters", SOON, are_waiting).unwrap();
 }
 
 /// What a process has left.

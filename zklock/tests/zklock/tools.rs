@@ -63,8 +63,10 @@ pub(crate) fn status_of_once() {
 pub(crate) fn status_watches() {
     let server = server();
     let servers = server.connect_string();
+    // So that no look falls between its directory and its node.
+    assert_eq!(run(zklock(&servers, "/a", "true")).code, 0);
     let mut watch = Started::new(zklock(&servers, "status --watch /a", ""));
-    assert_eq!(watch.line(), "/a: free (no such node)");
+    assert_eq!(watch.line(), "/a: free");
     let mut holder = Started::new(zklock(&servers, "/a", "echo held; sleep 1000"));
     assert_eq!(holder.line(), "held");
     assert_eq!(watch.line(), "/a: held");
@@ -91,10 +93,48 @@ pub(crate) fn revoke() {
     assert_eq!(holder.end().code, 9);
 }
 
+/// A job that runs once: its lock is beside its records.
+pub(crate) fn revoke_of_once() {
+    let server = server();
+    let servers = server.connect_string();
+    let command = "trap 'echo asked; exit 9' TERM; echo runs; while :; do sleep 0.01; done";
+    let mut job = Started::new(zklock(&servers, "--once today /a", command));
+    assert_eq!(job.line(), "runs");
+    let busy = run(zklock(&servers, "-n --once today /a", "true"));
+    let says = busy.err.starts_with("zklock: the lock \"/a/lock\" is not free: held by ");
+    assert!(busy.code == 75 && says, "{busy:?}");
+    let asked = run(zklock(&servers, "revoke /a", ""));
+    assert!(asked.code == 0 && asked.out.starts_with("asked "), "{asked:?}");
+    assert_eq!(job.line(), "asked");
+    assert_eq!(job.end().code, 9);
+    // It is not recorded, so the next one runs.
+    let mut next = Started::new(zklock(&servers, "--once today /a", command));
+    assert_eq!(next.line(), "runs");
+    assert_eq!(run(zklock(&servers, "revoke /a/lock", "")).code, 0);
+    assert_eq!(next.line(), "asked");
+    assert_eq!(next.end().code, 9);
+    let none = run(zklock(&servers, "revoke /a", ""));
+    assert_eq!((none.code, &*none.err), (1, "zklock: /a is free\n"));
+}
+
+/// Without a question, the lock at another path than the one that was given must not be broken.
+pub(crate) fn break_of_once() {
+    let server = server();
+    let servers = server.connect_string();
+    let mut job =
+        Started::new(zklock(&servers, "--session-timeout 12s --once today /a", "echo runs; sleep 1000"));
+    assert_eq!(job.line(), "runs");
+    let hint = run(zklock(&servers, "break --yes /a", ""));
+    assert_eq!(hint.code, 1);
+    assert_eq!(hint.err, "zklock: /a is free; a job that runs --once holds /a/lock: zklock break /a/lock\n");
+    assert_eq!(run(zklock(&servers, "break --yes /a/lock", "")).code, 0);
+    assert!(job.end().err.contains("deleted"));
+}
+
 pub(crate) fn break_lock() {
     let server = server();
     let servers = server.connect_string();
-    let mut holder = Started::new(zklock(&servers, "--session-timeout 2s /a", "echo held; sleep 1000"));
+    let mut holder = Started::new(zklock(&servers, "--session-timeout 12s /a", "echo held; sleep 1000"));
     assert_eq!(holder.line(), "held");
     let mut waiter = Started::new(zklock(&servers, "/a", "echo here"));
     until_queued(&server, "/a", 2);
