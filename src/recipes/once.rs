@@ -229,7 +229,7 @@ impl OnceJob {
             occasion: self.occasion.as_str().into(),
             token: guard.fencing_token(),
             hold: Arc::new(guard.hold().without_release()),
-            writes: writes.clone(),
+            writes: Arc::clone(&writes),
         };
         let output = match guard.while_held(job(run)).await?.map_err(Into::into) {
             Ok(output) => output,
