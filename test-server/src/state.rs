@@ -115,6 +115,9 @@ const OLD_ACLS: usize = 64;
 /// How much of a path the log keeps, in bytes. A log of paths as long as a frame would fill the memory.
 const LOGGED_PATH: usize = 4096;
 
+/// How far the clock is moved by hand at most. At the end of its numbers no session would have a time to expire at.
+const FARTHEST: Duration = Duration::from_millis(1 << 62);
+
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) tick: Duration,
@@ -292,7 +295,7 @@ impl State {
 
     /// Moves the clock, and does what is due by it.
     pub(crate) fn advance_clock(&mut self, by: Duration) {
-        self.advanced = self.advanced.saturating_add(by);
+        self.advanced = self.advanced.saturating_add(by).min(FARTHEST);
         self.tick();
         self.sweep();
     }
