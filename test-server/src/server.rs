@@ -908,7 +908,7 @@ impl Server {
     }
 
     fn write(&self, session: i64, write: Write) -> Result<Option<String>, ServerError> {
-        let who = Who { session, ids: &[], trusted: true, old: &[] };
+        let who = Who { session, ids: &[], trusted: true, ipv6: false, old: &[] };
         let effects = self.shared.change(|state| state.commit(who, &[write])).map_err(|(_, error)| error)?;
         Ok(effects.into_iter().find_map(|effect| match effect {
             Effect::Created(path, _) => Some(path),
