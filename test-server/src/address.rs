@@ -1,6 +1,6 @@
 //! Addresses as Java writes them, and as ZooKeeper reads them in access control lists.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Writes an address as Java does, with all eight numbers if it is one of IPv6.
 pub(crate) fn written(ip: IpAddr) -> String {
@@ -8,6 +8,12 @@ pub(crate) fn written(ip: IpAddr) -> String {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => ip.segments().map(|segment| format!("{segment:x}")).join(":"),
     }
+}
+
+/// Writes an address with its port, as Java does.
+pub(crate) fn with_port(address: SocketAddr) -> String {
+    let (host, port) = (written(address.ip()), address.port());
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// An address, as a number of 32 or 128 bits.
@@ -108,6 +114,9 @@ mod tests {
         ] {
             assert_eq!(address.parse().map(written), Ok(text.to_owned()));
         }
+        let address = |text: &str| text.parse().map(with_port);
+        assert_eq!(address("127.0.0.1:2181"), Ok("127.0.0.1:2181".to_owned()));
+        assert_eq!(address("[::1]:2181"), Ok("[0:0:0:0:0:0:0:1]:2181".to_owned()));
     }
 
     /// As `isValid` and `matches` of the class in ZooKeeper 3.9.6 reply.

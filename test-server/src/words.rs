@@ -135,8 +135,8 @@ fn clients(state: &State, detailed: bool) -> String {
         let session = state.sessions.get(conn.session()).filter(|_| conn.is_greeted());
         // The operations of the socket for which the server waits.
         let waits_for = i32::from(session.is_some());
-        let (host, port) = (address::written(conn.peer.ip()), conn.peer.port());
-        let _ = write!(text, " /{host}:{port}[{waits_for}](queued={queued},recved={received},sent={sent}");
+        let peer = address::with_port(conn.peer);
+        let _ = write!(text, " /{peer}[{waits_for}](queued={queued},recved={received},sent={sent}");
         if let (true, Some(session)) = (detailed, session) {
             let (name, xid, zxid) =
                 conn.last().map_or(("NA", -1, -1), |(opcode, xid, zxid)| (short_name(opcode), xid, zxid));
