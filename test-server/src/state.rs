@@ -116,7 +116,8 @@ const OLD_ACLS: usize = 64;
 /// How much of a path the log keeps, in bytes. A log of paths as long as a frame would fill the memory.
 const LOGGED_PATH: usize = 4096;
 
-/// How far the clock is moved by hand at most. At the end of its numbers no session would have a time to expire at.
+/// How far the clock is moved by hand at most. At the end of its numbers every session would expire when it is
+/// opened.
 const FARTHEST: Duration = Duration::from_millis(1 << 62);
 
 #[derive(Clone, Debug)]
@@ -927,7 +928,8 @@ impl State {
     /// Sets watches again; returns `None` if one of the lists, or a path in one, is null. What comes before
     /// it is done.
     fn set_watches(&mut self, connection: u64, wanted: &SetWatches) -> Option<()> {
-        // What a client has missed is told without a transaction id, and since 3.9.6 only if it may read the node.
+        // What a client has missed is told without a transaction id, and since 3.9.6 only if it may read the
+        // node.
         let hides = self.config.version == Version::V3_9;
         let missed = |state: &mut Self, path: &str, kind| {
             let acl = state.tree.get(path).filter(|_| hides).map(|node| Arc::clone(&node.acl));
