@@ -116,8 +116,8 @@ const OLD_ACLS: usize = 64;
 /// How much of a path the log keeps, in bytes. A log of paths as long as a frame would fill the memory.
 const LOGGED_PATH: usize = 4096;
 
-/// How far the clock is moved by hand at most. At the end of its numbers every session would expire when it is
-/// opened.
+/// How far the clock is moved by hand at most. At the end of its numbers every session would expire when it
+/// is opened.
 const FARTHEST: Duration = Duration::from_millis(1 << 62);
 
 #[derive(Clone, Debug)]

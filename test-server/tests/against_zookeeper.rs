@@ -1132,7 +1132,8 @@ fn words_are_zookeepers(real: SocketAddr, ours: SocketAddr) -> io::Result<()> {
 /// A transaction id, and the type, the state and the path of an event.
 type Told = (i64, (i32, i32, String));
 
-/// Returns what a client is told that sets its watches again, with the transaction ids. `/closed` may not be read.
+/// Returns what a client is told that sets its watches again, with the transaction ids. `/closed` may not be
+/// read.
 fn told_late(addr: SocketAddr) -> io::Result<Vec<Told>> {
     let mut raw = Raw::connect(addr, 30_000)?;
     raw.create("/open", 0);
