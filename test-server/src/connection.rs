@@ -14,6 +14,7 @@ use tokio::io::{self, AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
+use crate::address;
 use crate::counters::{LogKind, Op, Reason};
 use crate::fault::{Asked, Cell, Hit, Loss};
 use crate::listener::{Listener, Stream};
@@ -138,7 +139,7 @@ impl Conn {
             since_ms,
             session: AtomicI64::new(0),
             timeout_ms: AtomicU64::new(0),
-            ids: Mutex::new(vec![AuthId::new("ip", peer.ip().to_string())]),
+            ids: Mutex::new(vec![AuthId::new("ip", address::written(peer.ip()))]),
             out: Mutex::default(),
             all,
             moved: Signal::new(),

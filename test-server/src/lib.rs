@@ -51,6 +51,7 @@
 //! and it can be started outside of a runtime. [`Builder::serve`] runs it on the current runtime instead,
 //! with connections of any kind, where tokio's paused clock is its clock too.
 
+mod address;
 mod bounded;
 mod connection;
 mod counters;

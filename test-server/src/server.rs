@@ -908,7 +908,7 @@ impl Server {
     }
 
     fn write(&self, session: i64, write: Write) -> Result<Option<String>, ServerError> {
-        let who = Who { session, ids: &[], trusted: true, old: &[] };
+        let who = Who { session, ids: &[], trusted: true, ipv6: false, old: &[] };
         let effects = self.shared.change(|state| state.commit(who, &[write])).map_err(|(_, error)| error)?;
         Ok(effects.into_iter().find_map(|effect| match effect {
             Effect::Created(path, _) => Some(path),
@@ -1123,7 +1123,8 @@ impl Server {
 
     /// Moves the clock by which sessions and TTLs expire, and does what is due then: sessions whose timeout
     /// has passed expire, and so do those of clients that are connected, which had no time to send a
-    /// heartbeat. Containers without children and TTL nodes whose time has passed are deleted.
+    /// heartbeat. Containers without children and TTL nodes whose time has passed are deleted. All calls
+    /// together move it by 2^62 ms at most, and what is beyond that is ignored.
     ///
     /// # Examples
     /// ```

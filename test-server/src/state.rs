@@ -58,7 +58,8 @@ pub enum Version {
     /// 3.9: the reply to a create in a multi has its Stat, and watch events have the zxid of their
     /// transaction, unless they come late, after a reconnect. `exists` takes the permission to read the
     /// node, as in 3.9.5 and in Debian's 3.9.3. A check outside a multi, and `deleteContainer`, are refused,
-    /// as in 3.9.6.
+    /// as in 3.9.6, and events that come late are sent only to clients that may read the node. Access control
+    /// lists may have addresses of IPv6.
     V3_9,
     /// ClickHouse Keeper as it is in 26.9. Of ZooKeeper's behaviour it changes this:
     ///
@@ -114,6 +115,10 @@ const OLD_ACLS: usize = 64;
 
 /// How much of a path the log keeps, in bytes. A log of paths as long as a frame would fill the memory.
 const LOGGED_PATH: usize = 4096;
+
+/// How far the clock is moved by hand at most. At the end of its numbers every session would expire when it
+/// is opened.
+const FARTHEST: Duration = Duration::from_millis(1 << 62);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -292,7 +297,7 @@ impl State {
 
     /// Moves the clock, and does what is due by it.
     pub(crate) fn advance_clock(&mut self, by: Duration) {
-        self.advanced = self.advanced.saturating_add(by);
+        self.advanced = self.advanced.saturating_add(by).min(FARTHEST);
         self.tick();
         self.sweep();
     }
@@ -619,7 +624,8 @@ impl State {
     ) -> Result<Outcome, ServerError> {
         let ids = conn.ids();
         let old: Vec<OldAcl> = self.old_acls.iter().filter(|old| ask.number < old.until).cloned().collect();
-        let who = Who { old: &old, ..Who::client(session, &ids) };
+        let ipv6 = self.config.version == Version::V3_9;
+        let who = Who { old: &old, ipv6, ..Who::client(session, &ids) };
         // A connection that is closed sets no watch.
         let watcher = self.connections.contains_key(&conn.id).then_some(conn.id);
         match request {
@@ -882,24 +888,18 @@ impl State {
             let standing = index.and_then(|index| Some((index, members.get(index)?.member)));
             standing.is_some_and(|(index, member)| learns(index, member))
         };
+        let zxid = if self.config.version == Version::V3_9 { self.zxid } else { -1 };
         // All who are told of one event share its frame.
         let mut frame = None;
         for event in self.watches.fire(change, of) {
             frame = frame
                 .filter(|(kind, path, _): &(i32, String, Frame)| (*kind, path) == (event.kind, &event.path));
-            let (_, _, frame) = frame.get_or_insert_with(|| self.notification(&event));
+            let (_, _, frame) = frame.get_or_insert_with(|| {
+                (event.kind, event.path.clone(), reply::notification(event.kind, &event.path, zxid))
+            });
             let frame = frame.clone();
             self.notify(&event, frame);
         }
-    }
-
-    fn notification(&self, event: &Event) -> (i32, String, Frame) {
-        let zxid = match self.config.version {
-            // What a client has missed is told without one.
-            Version::V3_9 if event.acl.is_some() => self.zxid,
-            _ => -1,
-        };
-        (event.kind, event.path.clone(), reply::notification(event.kind, &event.path, zxid))
     }
 
     fn notify(&mut self, event: &Event, frame: Frame) {
@@ -928,10 +928,13 @@ impl State {
     /// Sets watches again; returns `None` if one of the lists, or a path in one, is null. What comes before
     /// it is done.
     fn set_watches(&mut self, connection: u64, wanted: &SetWatches) -> Option<()> {
+        // What a client has missed is told without a transaction id, and since 3.9.6 only if it may read the
+        // node.
+        let hides = self.config.version == Version::V3_9;
         let missed = |state: &mut Self, path: &str, kind| {
-            let event = Event { connection, kind, path: path.to_owned(), acl: None };
-            let (_, _, frame) = state.notification(&event);
-            state.notify(&event, frame);
+            let acl = state.tree.get(path).filter(|_| hides).map(|node| Arc::clone(&node.acl));
+            let event = Event { connection, kind, path: path.to_owned(), acl };
+            state.notify(&event, reply::notification(kind, path, -1));
         };
         for path in paths(&wanted.data) {
             let path = path?;

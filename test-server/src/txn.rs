@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::address::Network;
 use crate::error::ServerError;
 use crate::tree::{Node, NodeKind, Stamp, Tree, Undo, split};
 use crate::wire::request::{Create, Write};
@@ -30,6 +31,8 @@ pub(crate) struct Who<'a> {
     pub(crate) ids: &'a [AuthId],
     /// Whether permissions are ignored, as for calls of the server's own methods.
     pub(crate) trusted: bool,
+    /// Whether access control lists may have addresses of IPv6, as since 3.9.
+    pub(crate) ipv6: bool,
     /// The lists that were replaced behind the request, which ZooKeeper does not notice in time.
     pub(crate) old: &'a [OldAcl],
 }
@@ -37,7 +40,7 @@ pub(crate) struct Who<'a> {
 impl<'a> Who<'a> {
     /// A client with identities, of which `super` may do everything.
     pub(crate) fn client(session: i64, ids: &'a [AuthId]) -> Self {
-        Self { session, ids, trusted: ids.iter().any(|id| id.scheme == "super"), old: &[] }
+        Self { session, ids, trusted: ids.iter().any(|id| id.scheme == "super"), ipv6: false, old: &[] }
     }
 
     /// Checks that the list to which a write of a node is held grants a permission.
@@ -263,27 +266,7 @@ fn covers(entry: &AuthId, id: &AuthId) -> bool {
     if entry.scheme != "ip" {
         return entry.id == id.id;
     }
-    let Some((network, bits)) = network(&entry.id) else {
-        return false;
-    };
-    let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-    address(&id.id).is_some_and(|address| (address ^ network) & mask == 0)
-}
-
-fn network(id: &str) -> Option<(u32, u32)> {
-    let (host, bits) = id.split_once('/').unwrap_or((id, "32"));
-    Some((address(host)?, number(bits, 32)?))
-}
-
-/// Reads an address as ZooKeeper does: its four numbers may have signs and leading zeros.
-fn address(text: &str) -> Option<u32> {
-    let numbers = text.split('.').map(|part| number(part, 255)).collect::<Option<Vec<_>>>()?;
-    (numbers.len() == 4).then(|| numbers.iter().fold(0, |address, number| address << 8 | number))
-}
-
-fn number(text: &str, most: u32) -> Option<u32> {
-    let number = u32::try_from(text.parse::<i32>().ok()?).ok()?;
-    (number <= most).then_some(number)
+    Network::read(&entry.id).is_some_and(|network| network.has(&id.id))
 }
 
 /// Whether an id of the scheme `digest` is `name:hash`. Colons behind it do not count.
@@ -343,7 +326,7 @@ fn settle_acl(who: Who<'_>, acl: Option<&[AskedAcl]>) -> Result<Arc<[Acl]>, Serv
         let valid = match scheme {
             "world" => id == "anyone",
             "digest" => is_digest(id),
-            _ => network(id).is_some(),
+            _ => Network::read(id).is_some_and(|network| who.ipv6 || !network.is_v6()),
         };
         if !valid {
             return Err(ServerError::InvalidAcl);
@@ -359,7 +342,7 @@ mod tests {
 
     use super::*;
 
-    const ANONYMOUS: Who<'_> = Who { session: 7, ids: &[], trusted: false, old: &[] };
+    const ANONYMOUS: Who<'_> = Who { session: 7, ids: &[], trusted: false, ipv6: false, old: &[] };
 
     fn anyone() -> Option<Vec<AskedAcl>> {
         Some(vec![AskedAcl::new(31, "world", "anyone")])
@@ -446,7 +429,7 @@ mod tests {
     #[test]
     fn permissions_match_by_scheme_and_network() {
         let ids = [AuthId::new("ip", "127.0.0.1"), AuthId::new("digest", "ann:x")];
-        let who = Who { session: 1, ids: &ids, trusted: false, old: &[] };
+        let who = Who { session: 1, ids: &ids, trusted: false, ipv6: false, old: &[] };
         let may = |scheme: &str, id: &str, perms| {
             permit(who, &[Acl { perms, id: AuthId::new(scheme, id) }], READ).is_ok()
         };

@@ -53,8 +53,7 @@ pub(crate) struct Event {
     pub(crate) connection: u64,
     pub(crate) kind: i32,
     pub(crate) path: String,
-    /// The list that must permit the client to read; `None` for the events that follow `setWatches`, which
-    /// ZooKeeper sends without a check.
+    /// The list that must permit the client to read, where that is asked for.
     pub(crate) acl: Option<Arc<[Acl]>>,
 }
 

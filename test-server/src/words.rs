@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
+use crate::address;
 use crate::server::Shared;
 use crate::state::{State, Version, wall_ms};
 use crate::wire::opcode;
@@ -134,7 +135,8 @@ fn clients(state: &State, detailed: bool) -> String {
         let session = state.sessions.get(conn.session()).filter(|_| conn.is_greeted());
         // The operations of the socket for which the server waits.
         let waits_for = i32::from(session.is_some());
-        let _ = write!(text, " /{}[{waits_for}](queued={queued},recved={received},sent={sent}", conn.peer);
+        let peer = address::with_port(conn.peer);
+        let _ = write!(text, " /{peer}[{waits_for}](queued={queued},recved={received},sent={sent}");
         if let (true, Some(session)) = (detailed, session) {
             let (name, xid, zxid) =
                 conn.last().map_or(("NA", -1, -1), |(opcode, xid, zxid)| (short_name(opcode), xid, zxid));

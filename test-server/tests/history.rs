@@ -120,3 +120,17 @@ fn the_clock_is_moved_by_hand() {
     server.advance_clock(Duration::MAX);
     assert_eq!(server.sessions().len(), 0);
 }
+
+/// Sessions that are opened then do not expire for good at every tick.
+#[test]
+fn clients_are_served_when_the_clock_was_moved_as_far_as_it_goes() {
+    let server = Server::start().unwrap();
+    for _ in 0..2 {
+        server.advance_clock(Duration::MAX);
+        let mut raw = Raw::connect(server.addr(), T).unwrap();
+        server.advance_clock(Duration::from_secs(1));
+        assert_eq!(server.sessions().len(), 1);
+        raw.create("/ephemeral", 1);
+        raw.call(op::CLOSE_SESSION, &Body::new());
+    }
+}
