@@ -166,11 +166,12 @@ pub(crate) fn run_and(
 
 impl Finished {
     /// What each half of a pairing of read-write locks must show besides: readers of both sides, some of them
-    /// together, and guards that were converted.
+    /// together, and guards that were converted. How many readers of kazoo get in between its writers is luck, but
+    /// each of the three that are there at the end was waited for.
     pub(crate) fn shares_and_converts(&self) -> Outcome {
         let Findings { shared, together, converted, .. } = &self.findings;
         if shared.len() == 2
-            && shared.values().all(|n| *n > 10)
+            && shared.values().all(|n| *n >= 3)
             && *together > 25
             && converted.0 > 10
             && converted.1 > 2
