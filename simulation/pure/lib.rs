@@ -31,6 +31,7 @@ mod session {
     }
     pub(crate) mod threads {
         pub(crate) mod clock;
+        pub(crate) mod mutex;
     }
 }
 #[path = "../../src/values"]
