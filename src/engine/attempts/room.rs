@@ -2,7 +2,6 @@
 //! waits at their deadlines. One task where the session runs, while anybody waits; a caller has no separate
 //! task, timer or attempt.
 
-use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -51,7 +50,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
             }
             let hold = run::start(&path_lock, ask).0.result().await?;
             if let Some(room) = room {
-                adopt(&path_lock, room, &hold, ask.location);
+                adopt(&path_lock, room, &hold, ask);
             }
             return Ok(hold);
         }
@@ -97,13 +96,8 @@ fn try_now(path_lock: &Arc<PathLock>, room: &SharedRoom, ask: Ask) -> Option<Res
 }
 
 /// Makes the node of a hold that a try was granted the room's.
-fn adopt(
-    path_lock: &Arc<PathLock>,
-    room: &Arc<SharedRoom>,
-    hold: &Hold,
-    location: &'static Location<'static>,
-) {
-    if room.adopt(&hold.held, hold.session(), hold.token(), location) {
+fn adopt(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, hold: &Hold, ask: Ask) {
+    if room.adopt(&hold.held, hold.session(), hold.token(), ask.location) {
         // It is known as the room's.
         drop(path_lock.lock_holders().remove(&hold.held.number()));
         if room.sticky {
@@ -271,7 +265,7 @@ impl Task {
             wanted.then(|| state.room.first().and_then(|waiter| waiter.call))
         };
         if let Some(call) = wanted {
-            let location = Location::caller();
+            let location = std::panic::Location::caller();
             // A cancelled attempt may have been granted the lock, which is released here.
             self.result = None;
             self.room.attempt_over();

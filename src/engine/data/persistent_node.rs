@@ -543,7 +543,7 @@ async fn withdraw(
         false => Err(node.not_confirmed()),
     };
     let path = node.path.server();
-    let mut repetition = Repetition::new(RetryPolicy::CLEAN_UP);
+    let (mut repetition, mut written) = (Repetition::new(RetryPolicy::CLEAN_UP), 0);
     // This counts as work, like a write.
     let _counted = session.running.subscribe();
     let failure = loop {
@@ -571,7 +571,10 @@ async fn withdraw(
         match deleted.await {
             Ok(Withdrawn::Done) => return Ok(()),
             Ok(Withdrawn::Left) => return Err(node.not_confirmed()),
-            Ok(Withdrawn::Written) => tokio::time::sleep(clean_up_pause(1)).await,
+            Ok(Withdrawn::Written) => {
+                written += 1;
+                tokio::time::sleep(clean_up_pause(written)).await;
+            }
             Err(Unanswered::NoSession(SessionGone)) => return gone(),
             Err(Unanswered::Refused(failure) | Unanswered::GaveUp(failure)) => break failure,
         }

@@ -7,7 +7,7 @@
 //! list per round trip.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
@@ -17,6 +17,7 @@ use crate::protocol::queue::Listing;
 use crate::session::contents::directory_watches::DirectoryWatch;
 use crate::session::contents::nodes::NodeOwner;
 use crate::session::core::Core;
+use crate::session::threads::mutex::Mutex;
 
 /// A list of the directory, for the attempts that share it.
 pub(crate) type ListResult = Result<Listing, zk::Error>;
@@ -34,7 +35,7 @@ impl SharedQueue {
     /// Runs one decision of the queue, then sends the notices that come of it.
     pub(crate) fn with<T>(&self, decide: impl FnOnce(&mut AttemptQueue) -> T) -> T {
         let (result, Told { notices, no_list }) = {
-            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut queue = self.queue.lock();
             (decide(&mut queue), queue.take_told())
         };
         for (wake, notice) in notices {

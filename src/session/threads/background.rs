@@ -3,11 +3,13 @@
 //! A simulation (`--cfg simulation`) has `simulation/threads.rs` in its place.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::{io, thread};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
+
+use crate::session::threads::mutex::Mutex;
 
 pub(crate) use tokio::runtime::Handle;
 
@@ -63,7 +65,7 @@ impl<T> OfProcess<T> {
     }
 
     fn start_in(&self, process: u32, make: impl FnOnce() -> io::Result<Arc<T>>) -> io::Result<()> {
-        let mut value = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut value = self.0.lock();
         if value.as_ref().is_none_or(|(made_in, _)| *made_in != process) {
             *value = Some((process, make()?));
         }
@@ -72,7 +74,7 @@ impl<T> OfProcess<T> {
 
     /// Returns the value; `None` before it is [made](Self::start).
     pub(crate) fn get(&self) -> Option<Arc<T>> {
-        let value = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = self.0.lock();
         value.as_ref().map(|(_, value)| Arc::clone(value))
     }
 }
