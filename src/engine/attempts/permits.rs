@@ -13,7 +13,7 @@ use crate::engine::grant::hold::Hold;
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::node::held::Held;
-use crate::engine::queue::shared_queue::SharedQueue;
+use crate::engine::queue::SharedQueue;
 use crate::engine::request::look::{Subject, refused_again, refused_in};
 use crate::engine::request::requests::{Seat, answer, make_directories, meaning, new_id, stat};
 use crate::engine::semaphore::limit::{Watches, invalid, limit, look, look_and_watch, mismatch};

@@ -11,12 +11,12 @@ use zookeeper_client as zk;
 
 use crate::engine::attempts::attempt::if_any;
 use crate::engine::attempts::run;
-use crate::engine::call::pending::ResultReceiver;
+use crate::engine::call::ResultReceiver;
 use crate::engine::grant::hold::Hold;
 use crate::engine::lock::first::asks_at;
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::request::look::ask_first;
-use crate::engine::room::shared_room::{Granted, Look, RoomState, SharedRoom, Waiter};
+use crate::engine::room::{Granted, Look, RoomState, SharedRoom, Waiter};
 use crate::error::TryLockError;
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::{Kind, Naming};

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::node::held::{Held, LocalOwner};
-use crate::engine::room::shared_room::Granted;
+use crate::engine::room::Granted;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;

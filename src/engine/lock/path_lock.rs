@@ -13,9 +13,8 @@ use crate::engine::lock::first::FirstSeen;
 use crate::engine::lock::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::lock::registry::Registry;
 use crate::engine::node::held::LocalOwner;
-use crate::engine::queue::shared_queue::SharedQueue;
-use crate::engine::queue::slots::Slots;
-use crate::engine::room::shared_room::SharedRoom;
+use crate::engine::queue::{SharedQueue, Slots};
+use crate::engine::room::SharedRoom;
 use crate::error::{
     AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose, RequestFailure,
     TryLockError,

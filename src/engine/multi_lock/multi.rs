@@ -13,7 +13,7 @@ use zookeeper_client as zk;
 
 use crate::engine::attempts::attempt::{Stop, Stopped};
 use crate::engine::attempts::run;
-use crate::engine::call::pending::{Caller, Pending};
+use crate::engine::call::{Caller, Pending};
 use crate::engine::grant::hold::{Hold, first, first_lost};
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, Member, PathLock};
 use crate::engine::request::look::{InTheWay, in_the_way};

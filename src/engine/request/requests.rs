@@ -11,7 +11,7 @@ use zookeeper_client as zk;
 use crate::engine::lock::first::in_queue;
 use crate::engine::lock::lock_options::LockOptions;
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::queue::shared_queue;
+use crate::engine::queue;
 use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::local_queue::{Neighbour, Notice, Numbered};
@@ -339,7 +339,7 @@ pub(crate) fn list<'a>(
     }
     let (queue, client) = (path_lock.queue(), path_lock.client());
     let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
-    Box::pin(shared_queue::ask(queue, client, session.number(), move || {
+    Box::pin(queue::ask_list(queue, client, session.number(), move || {
         let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&session));
         async move {
             let (path_lock, session) = (&path_lock, &session);
