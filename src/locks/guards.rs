@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use self::sealed::Inside;
-use crate::engine::multi_lock::multi::BoxedFuture;
+use crate::engine::multi_lock::BoxedFuture;
 use crate::error::{Lost, ReleaseError};
 use crate::locks::guard_set::Shares;
 use crate::locks::transaction::{DataRead, Transaction};
@@ -174,7 +174,7 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
 }
 
 pub(crate) mod sealed {
-    use crate::engine::multi_lock::multi::BoxedFuture;
+    use crate::engine::multi_lock::BoxedFuture;
     use crate::error::ReleaseError;
     use crate::locks::guard_set::Shares;
 
@@ -679,7 +679,7 @@ macro_rules! guard_methods {
             fn release_boxed(
                 self: Box<Self>,
                 _: $crate::locks::guards::sealed::Inside,
-            ) -> $crate::engine::multi_lock::multi::BoxedFuture<Result<(), crate::ReleaseError>> {
+            ) -> $crate::engine::multi_lock::BoxedFuture<Result<(), crate::ReleaseError>> {
                 Box::pin(Self::release(*self))
             }
         }

@@ -1,4 +1,5 @@
 //! A semaphore's leases and its limit: how they are read, and how the limit is set.
+//! Attempts, which take the permits, questions and the semaphore's face use it. It never takes a permit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
