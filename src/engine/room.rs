@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::engine::call::{CancelOnDrop, ProgressReceiver};
-use crate::engine::node::held::{Held, InRoom, LocalOwner, Over};
+use crate::engine::held::{Held, InRoom, LocalOwner, Over};
 use crate::error::TryLockError;
 use crate::protocol::hold::Deletion;
 use crate::protocol::late::Waiting;

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use crate::engine::attempts::room;
 use crate::engine::grant::hold::Hold;
+use crate::engine::held::Held;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
-use crate::engine::node::held::Held;
 use crate::engine::who;
 use crate::error::{AcquireError, Error, Lost, LostReason, ReleaseError};
 use crate::locks::lock::{look, until_had};

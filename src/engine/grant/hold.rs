@@ -8,8 +8,8 @@ use std::task::Poll;
 
 use tokio::sync::oneshot;
 
+use crate::engine::held::{Held, LocalOwner};
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::node::held::{Held, LocalOwner};
 use crate::engine::room::Granted;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::protocol::hold::LockState;

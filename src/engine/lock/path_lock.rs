@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::engine::held::LocalOwner;
 use crate::engine::lock::first::FirstSeen;
 use crate::engine::lock::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::lock::registry::Registry;
-use crate::engine::node::held::LocalOwner;
 use crate::engine::queue::{SharedQueue, Slots};
 use crate::engine::room::SharedRoom;
 use crate::error::{
