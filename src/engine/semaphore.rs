@@ -14,7 +14,7 @@ use crate::engine::request::requests::delete_late_creates;
 use crate::error::{Cause, Error, Purpose, RequestFailure};
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::permits::{LimitNode, Seen, free, other_limit};
-use crate::session::contents::watches::{WatchUse, Watching};
+use crate::session::contents::limits::{WatchUse, Watching};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::values::path::NodePath;
 

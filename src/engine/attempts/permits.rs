@@ -28,8 +28,8 @@ use crate::protocol::permits::{
     NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking, free,
     lease_beginning,
 };
+use crate::session::contents::limits::changed;
 use crate::session::contents::nodes::NodeOwner;
-use crate::session::contents::watches::changed;
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::observer::How;
 use crate::session::threads::clock;

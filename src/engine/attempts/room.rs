@@ -22,7 +22,7 @@ use crate::protocol::late::Ahead;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::protocol::room::Arrival;
-use crate::session::contents::watches::{WatchUse, changed};
+use crate::session::contents::limits::{WatchUse, changed};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer;
 use crate::session::threads::waker;

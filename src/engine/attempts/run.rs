@@ -36,7 +36,7 @@ use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, WaitsFor};
 use crate::protocol::local_queue::Notice;
 use crate::protocol::queue::Queue;
-use crate::session::contents::window::WindowSlot;
+use crate::session::contents::limits::WindowSlot;
 use crate::session::leftovers::cleanup::Ticket;
 use crate::session::reports::observer;
 use crate::session::threads::clock;

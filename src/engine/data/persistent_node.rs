@@ -12,7 +12,7 @@ use crate::engine::lock::registry::Registry;
 use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::persistent_node::{PersistentNodeState, state_by};
-use crate::session::contents::watches::{WatchUse, Watching, changed_or_after, read_and_watch};
+use crate::session::contents::limits::{WatchUse, Watching, changed_or_after, read_and_watch};
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
