@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
-use crate::engine::lock::registry::Registry;
+use crate::engine::lock::path_lock::Registry;
 use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::persistent_node::{PersistentNodeState, state_by};

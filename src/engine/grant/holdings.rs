@@ -6,8 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::held::LocalOwner;
-use crate::engine::lock::path_lock::{Key, PathLock};
-use crate::engine::lock::registry::Registry;
+use crate::engine::lock::path_lock::{Key, PathLock, Registry};
 use crate::error::Holding;
 use crate::session::core::Core;
 use crate::session::supervisor::ConnectionState;
