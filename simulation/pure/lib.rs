@@ -5,14 +5,12 @@
 #[path = "../../src/error"]
 mod error {
     mod build;
-    mod cause;
     mod lost;
     mod request;
 
     pub use build::BuildError;
-    pub(crate) use cause::Cause;
     pub use lost::{Lost, LostReason};
-    pub(crate) use request::RequestFailure;
+    pub(crate) use request::{Cause, RequestFailure};
 }
 #[path = "../../src/protocol/mod.rs"]
 mod protocol;

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::cause::Cause;
 use super::error_enum::error_enum;
 use super::holding::Holding;
-use super::request::{Error, ErrorKind};
+use super::request::{Cause, Error, ErrorKind};
 use crate::values::contender::{About, Contender};
 use crate::values::path::NodePath;
 use crate::values::shown::Quoted;

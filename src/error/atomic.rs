@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::cause::Cause;
 use super::error_enum::error_enum;
-use super::request::{Error, ErrorKind};
+use super::request::{Cause, Error, ErrorKind};
 
 error_enum! {
     /// Error of a [`DistributedAtomicLong`](crate::DistributedAtomicLong).

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::cause::Cause;
+use super::request::Cause;
 use crate::values::path::InvalidPath;
 use crate::values::shown::{Quoted, Short, debug_as_text};
 

@@ -4,9 +4,8 @@ use thiserror::Error;
 
 use super::acquire::AcquireError;
 use super::build::BuildError;
-use super::cause::Cause;
 use super::lost::Lost;
-use super::request::{Error, ErrorKind};
+use super::request::{Cause, Error, ErrorKind};
 use super::transaction::TransactionError;
 use crate::values::shown::{Quoted, debug_as_text};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::cause::Cause;
 use super::holding::{Holding, listed};
 use super::lost::Lost;
+use super::request::Cause;
 use crate::values::path::NodePath;
 use crate::values::shown::{Quoted, debug_as_text};
 

@@ -1,9 +1,12 @@
 //! A request that failed; every call that needs the servers can end with it.
 
 use std::fmt;
+use std::sync::Arc;
 
-use super::cause::{Cause, credentials};
 use crate::values::shown::{self, Quoted};
+
+/// The error of ZooKeeper's client library; opaque, so that its version is not part of our interface.
+pub(crate) type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
 /// Error of a request that failed, or that could not be sent.
 ///
@@ -381,5 +384,14 @@ fn needed_to_lock(path: &str, node: &str) -> String {
         format!(
             "the ACL of {shown}, or of the nearest directory above it that exists, needs CREATE for this client"
         )
+    }
+}
+
+/// The end of a message about a client to which an ACL denies something.
+fn credentials(has_credentials: Option<bool>) -> &'static str {
+    match has_credentials {
+        Some(true) => ", which has credentials, but not the right ones",
+        Some(false) => ", which has no credentials (`ClientBuilder::auth`)",
+        None => "",
     }
 }

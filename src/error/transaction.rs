@@ -1,10 +1,9 @@
 //! The reason why a transaction is not known to be committed, or why data that it depends on could not be
 //! read.
 
-use super::cause::Cause;
 use super::error_enum::error_enum;
 use super::lost::Lost;
-use super::request::{Error, ErrorKind};
+use super::request::{Cause, Error, ErrorKind};
 use crate::values::path::InvalidPath;
 
 error_enum! {

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::engine::grant::hold::{Hold, first};
-use crate::engine::node::held::Held;
+use crate::engine::held::Held;
 use crate::engine::while_held::revoke;
 use crate::error::{Lost, ReleaseError, TransactionError};
 use crate::locks::transaction::{Transaction, get_data};

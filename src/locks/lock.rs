@@ -12,7 +12,7 @@ use crate::engine::grant::hold::{Hold, first_lost};
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::request::look;
-use crate::engine::who::{contenders, self_wait};
+use crate::engine::who;
 use crate::error::{AcquireError, Error, LostReason, Purpose, TryLockError};
 use crate::locks::guard::{AnyGuard, after};
 use crate::locks::guards::sealed::Inside;
@@ -208,7 +208,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     async fn queue(&self) -> Result<Vec<Contender>, Error> {
-        look(self.member(Inside(())).path_lock, contenders::queue).await
+        look(self.member(Inside(())).path_lock, who::queue).await
     }
 
     /// Returns the contenders that hold the lock: none, one, or all readers before the first writer of a
@@ -222,7 +222,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     async fn holders(&self) -> Result<Vec<Contender>, Error> {
-        look(self.member(Inside(())).path_lock, contenders::holders).await
+        look(self.member(Inside(())).path_lock, who::holders).await
     }
 
     /// Returns `true` if the lock has a contender of any process: a holder, a waiter or a
@@ -245,7 +245,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     async fn queue_len(&self) -> Result<usize, Error> {
-        look(self.member(Inside(())).path_lock, contenders::count).await
+        look(self.member(Inside(())).path_lock, who::count).await
     }
 
     /// Deletes the node of a contender, which then no longer holds the lock, or its place in the queue.
@@ -360,7 +360,7 @@ const UNSEEN_LEASES: u32 = 3;
 /// Acquires a lock.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, AcquireError> {
     check_lease(&ask, path_lock.path().user())?;
-    let _waiting = self_wait::watch(&path_lock, &ask);
+    let _waiting = who::watch_self_wait(&path_lock, &ask);
     let call = Call::begin(&path_lock, &mut ask);
     let attempt = |ask| room::acquire(Arc::clone(&path_lock), ask);
     let result = until_had(ask, attempt, std::slice::from_ref).await;
@@ -452,8 +452,8 @@ pub(crate) async fn look<T: Send + 'static, F: Future<Output = Result<T, Error>>
 /// Deletes the node of a contender. Returns whether it existed.
 pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender) -> Result<bool, Error> {
     let (work, broken) = (Arc::clone(path_lock), contender.clone());
-    let broken = path_lock.client().run(async move { contenders::break_lock(&work, &broken).await });
-    let ended = || contenders::not_broken(path_lock, contender, path_lock.client().why_ended());
+    let broken = path_lock.client().run(async move { who::break_lock(&work, &broken).await });
+    let ended = || who::not_broken(path_lock, contender, path_lock.client().why_ended());
     broken.await.unwrap_or_else(|| Err(ended()))
 }
 
@@ -972,7 +972,7 @@ macro_rules! queue_methods {
             /// ```
             #[doc(alias = "contenders")]
             pub async fn queue(&self) -> Result<Vec<crate::Contender>, crate::Error> {
-                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::contenders::queue).await
+                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::queue).await
             }
 
             /// Returns the contenders that hold the lock: none, one, or all readers before the first writer
@@ -1003,7 +1003,7 @@ macro_rules! queue_methods {
             /// # }
             /// ```
             pub async fn holders(&self) -> Result<Vec<crate::Contender>, crate::Error> {
-                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::contenders::holders).await
+                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::holders).await
             }
 
             /// Returns `true` if the lock has a contender of any process: a holder, a waiter or a
@@ -1032,7 +1032,7 @@ macro_rules! queue_methods {
             /// # Cancel safety
             /// Cancel safe: this only reads.
             pub async fn queue_len(&self) -> Result<usize, crate::Error> {
-                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::contenders::count).await
+                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::count).await
             }
 
             /// Deletes the node of a contender of any process, which then no longer holds the lock, or its

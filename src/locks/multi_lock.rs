@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Member};
-use crate::engine::multi_lock::multi::{self, Acquired, MultiMembers};
+use crate::engine::multi_lock::{self, Acquired, MultiMembers};
 use crate::error::{AcquireError, BuildError, Lost, TryLockError};
 use crate::locks::guard_set::{GuardSet, Shares};
 use crate::locks::guards::guard_methods;
@@ -258,9 +258,9 @@ impl InterProcessMultiLock {
     async fn granted(self, mut ask: Ask) -> Result<MultiLockGuard, AcquireError> {
         let first = self.members.first();
         lock::check_lease(&ask, first.path().user())?;
-        let _waiting = multi::watch_self_wait(&self.members, &ask);
+        let _waiting = multi_lock::watch_self_wait(&self.members, &ask);
         let call = Call::begin_multi(first, &mut ask);
-        let attempt = |ask| multi::acquire(self.members.clone(), ask);
+        let attempt = |ask| multi_lock::acquire(self.members.clone(), ask);
         let result = lock::until_had(ask, attempt, Acquired::as_slice).await;
         Ok(MultiLockGuard::new(call.ended(first, result, Acquired::as_slice)?, self.as_given))
     }
@@ -268,7 +268,7 @@ impl InterProcessMultiLock {
     async fn granted_at_once(self, mut ask: Ask) -> Result<MultiLockGuard, TryLockError> {
         let first = self.members.first();
         let call = Call::begin_multi(first, &mut ask);
-        let granted = lock::had(multi::acquire(self.members.clone(), ask).await, Acquired::as_slice);
+        let granted = lock::had(multi_lock::acquire(self.members.clone(), ask).await, Acquired::as_slice);
         Ok(MultiLockGuard::new(call.ended(first, granted, Acquired::as_slice)?, self.as_given))
     }
 

@@ -12,8 +12,8 @@ use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
 use crate::engine::lock::path_lock::{Ask, PathLock};
-use crate::engine::semaphore::limit;
-use crate::engine::who::contenders;
+use crate::engine::semaphore;
+use crate::engine::who;
 use crate::error::{AcquireError, BuildError, Error, Purpose, RequestFailure, TryLockError};
 use crate::locks::guard_set::{GuardSet, Shares};
 use crate::locks::guards::guard_methods;
@@ -450,7 +450,8 @@ impl InterProcessSemaphore {
     /// ```
     #[doc(alias = "availablePermits")]
     pub async fn available_permits(&self) -> Result<u32, Error> {
-        self.look(|path_lock, semaphore| async move { limit::available(&path_lock, &semaphore).await }).await
+        self.look(|path_lock, semaphore| async move { semaphore::available(&path_lock, &semaphore).await })
+            .await
     }
 
     /// Returns the limit in force: the stored one, or the limit that this handle states if none is stored.
@@ -462,7 +463,7 @@ impl InterProcessSemaphore {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     pub async fn limit(&self) -> Result<u32, Error> {
-        self.look(|path_lock, semaphore| async move { limit::limit(&path_lock, &semaphore, false).await })
+        self.look(|path_lock, semaphore| async move { semaphore::limit(&path_lock, &semaphore, false).await })
             .await
     }
 
@@ -507,7 +508,7 @@ impl InterProcessSemaphore {
             return Err(Error::new(Purpose::Limit, self.path(), why));
         }
         let set = self.look(move |path_lock, semaphore| async move {
-            limit::set_limit(&path_lock, &semaphore, n).await
+            semaphore::set_limit(&path_lock, &semaphore, n).await
         });
         set.await
     }
@@ -537,7 +538,7 @@ impl InterProcessSemaphore {
     /// ```
     #[doc(alias = "getParticipantNodes")]
     pub async fn participants(&self) -> Result<Vec<NodePath>, Error> {
-        self.look(|path_lock, semaphore| async move { limit::participants(&path_lock, &semaphore).await })
+        self.look(|path_lock, semaphore| async move { semaphore::participants(&path_lock, &semaphore).await })
             .await
     }
 
@@ -568,7 +569,7 @@ impl InterProcessSemaphore {
     /// # }
     /// ```
     pub async fn queue(&self) -> Result<Vec<Contender>, Error> {
-        look(&self.path_lock, contenders::queue).await
+        look(&self.path_lock, who::queue).await
     }
 
     /// Returns how many contenders of all processes wait for permits.
@@ -583,7 +584,7 @@ impl InterProcessSemaphore {
     /// Cancel safe: this only reads.
     #[doc(alias = "getQueueLength")]
     pub async fn queue_len(&self) -> Result<usize, Error> {
-        look(&self.path_lock, contenders::count).await
+        look(&self.path_lock, who::count).await
     }
 
     /// Returns the holders of permits, of all processes: a [`Contender`] for each permit, in order of grant.
@@ -613,7 +614,7 @@ impl InterProcessSemaphore {
     /// # }
     /// ```
     pub async fn holders(&self) -> Result<Vec<Contender>, Error> {
-        look(&self.path_lock, contenders::holders).await
+        look(&self.path_lock, who::holders).await
     }
 
     /// Deletes the node of a contender: the permit of a holder, or the place of a waiter in the queue.

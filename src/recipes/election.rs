@@ -10,9 +10,9 @@ use tokio::sync::watch;
 
 use crate::engine::attempts::room;
 use crate::engine::grant::hold::Hold;
+use crate::engine::held::Held;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
-use crate::engine::node::held::Held;
-use crate::engine::who::contenders;
+use crate::engine::who;
 use crate::error::{AcquireError, Error, Lost, LostReason, ReleaseError};
 use crate::locks::lock::{look, until_had};
 use crate::protocol::hold::{HoldEvent, LockState};
@@ -74,7 +74,7 @@ impl fmt::Display for LeadershipState {
 
 /// Returns the participants in the order in which they lead, at most `most` of them.
 pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Result<Vec<Participant>, Error> {
-    look(path_lock, move |path_lock| async move { contenders::participants(&path_lock, most).await }).await
+    look(path_lock, move |path_lock| async move { who::participants(&path_lock, most).await }).await
 }
 
 /// A watch of who leads an election, for a process that takes no part in it;
@@ -130,10 +130,8 @@ impl LeaderWatch {
         let known = self.returned.clone();
         let changed = look(&self.path_lock, move |path_lock| async move {
             match known {
-                Some(known) => {
-                    contenders::leader_changed(&path_lock, known.as_ref().map(Participant::node)).await
-                }
-                None => Ok(contenders::participants(&path_lock, 1).await?.pop()),
+                Some(known) => who::leader_changed(&path_lock, known.as_ref().map(Participant::node)).await,
+                None => Ok(who::participants(&path_lock, 1).await?.pop()),
             }
         });
         let leader = changed.await?;

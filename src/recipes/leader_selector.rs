@@ -5,9 +5,9 @@ use std::sync::{Arc, Weak};
 
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
+use crate::engine::held::Held;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::node::held::Held;
 use crate::error::{AcquireError, BuildError, LostReason};
 use crate::locks::guard::LockGuard;
 use crate::protocol::hold::HoldEvent;

@@ -22,7 +22,7 @@ use crate::session::dial::servers::Servers;
 use crate::session::dial::tls;
 use crate::session::leftovers::cleanup::Cleanup;
 use crate::session::leftovers::cleanup_task;
-use crate::session::live::lease_timer;
+use crate::session::live::lease;
 use crate::session::request::retry::RetryPolicy;
 use crate::session::threads::background;
 use crate::values::contender::Process;
@@ -183,7 +183,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         retry: setup.retry,
     });
     let failed = |error| ConnectError::Setup { servers: given.clone(), source: Arc::new(error) };
-    lease_timer::start().map_err(failed)?;
+    lease::start_thread().map_err(failed)?;
     let shared = Shared::new();
     let (cleanup, queue) = Cleanup::new();
     let margin = setup.margin;

@@ -429,10 +429,13 @@ fn no_files_import_each_other_in_a_circle() {
     assert_none(&found, "No files of src import each other in a circle.");
 }
 
-/// A folder is a room: what it uses does not use it.
+/// A folder is a room, and so is a file beside the folders of the engine: what it uses does not use it.
 #[test]
 fn no_folders_import_each_other_in_a_circle() {
-    let folder = |file: &str| file.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+    let folder = |file: &str| match file.rsplit_once('/') {
+        Some(("src/engine", _)) => file.to_owned(),
+        folder => folder.map_or("", |(folder, _)| folder).to_owned(),
+    };
     let between = |import: Import| {
         let (from, to) = (folder(&import.from), folder(&import.to));
         (from != to).then(|| Import { path: import.to_string(), from, to, line: import.line })

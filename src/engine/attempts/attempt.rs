@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::engine::call::progress::ProgressSender;
+use crate::engine::call::ProgressSender;
 use crate::engine::grant::hold::Hold;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
-use crate::engine::queue::slots::NodeSlot;
+use crate::engine::queue::NodeSlot;
 use crate::engine::request::look::until_deadline;
 use crate::engine::request::requests::Seat;
 use crate::error::{AcquireError, TryLockError};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::engine::attempts::attempt::{Attempt, End, Patience, Stop, wait};
-use crate::engine::queue::slots::NodeSlot;
+use crate::engine::queue::NodeSlot;
 use crate::engine::request::look::{Subject, error_of, unusable_directory};
 use crate::engine::request::requests::Seat;
 use crate::error::{AcquireError, Purpose, RequestFailure};

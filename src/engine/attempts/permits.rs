@@ -10,13 +10,13 @@ use zookeeper_client as zk;
 use crate::engine::attempts::attempt::{End, wait};
 use crate::engine::attempts::in_session::InSession;
 use crate::engine::grant::hold::Hold;
+use crate::engine::held::Held;
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::node::held::Held;
-use crate::engine::queue::shared_queue::SharedQueue;
+use crate::engine::queue::SharedQueue;
 use crate::engine::request::look::{Subject, refused_again, refused_in};
 use crate::engine::request::requests::{Seat, answer, make_directories, meaning, new_id, stat};
-use crate::engine::semaphore::limit::{Watches, invalid, limit, look, look_and_watch, mismatch};
+use crate::engine::semaphore::{Watches, invalid, limit, look, look_and_watch, mismatch};
 use crate::error::AcquireError;
 use crate::protocol::acquire::{AcquireEvent, IfBusy, Orphans, OwnNode};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
@@ -28,8 +28,8 @@ use crate::protocol::permits::{
     NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking, free,
     lease_beginning,
 };
+use crate::session::contents::limits::changed;
 use crate::session::contents::nodes::NodeOwner;
-use crate::session::contents::watches::changed;
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::observer::How;
 use crate::session::threads::clock;

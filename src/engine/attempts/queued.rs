@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::engine::attempts::run;
-use crate::engine::call::pending::Pending;
-use crate::engine::call::progress::ProgressReceiver;
+use crate::engine::call::{Pending, ProgressReceiver};
 use crate::engine::grant::hold::Hold;
 use crate::engine::lock::path_lock::{Ask, PathLock};
 use crate::engine::request::look::{self, until_deadline};

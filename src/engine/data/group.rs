@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zookeeper_client as zk;
 
 use crate::error::{PersistentNodeError, Purpose, RequestFailure};
-use crate::session::contents::watches::{WatchUse, Watching, changed_or_after};
+use crate::session::contents::limits::{WatchUse, Watching, changed_or_after};
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::{Handle, Session};
 use crate::session::reports::log;

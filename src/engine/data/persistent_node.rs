@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
-use crate::engine::lock::registry::Registry;
+use crate::engine::lock::path_lock::Registry;
 use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::persistent_node::{PersistentNodeState, state_by};
-use crate::session::contents::watches::{WatchUse, Watching, changed_or_after, read_and_watch};
+use crate::session::contents::limits::{WatchUse, Watching, changed_or_after, read_and_watch};
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;

@@ -8,9 +8,9 @@ use std::task::Poll;
 
 use tokio::sync::oneshot;
 
+use crate::engine::held::{Held, LocalOwner};
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::node::held::{Held, LocalOwner};
-use crate::engine::room::shared_room::Granted;
+use crate::engine::room::Granted;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;

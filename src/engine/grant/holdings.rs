@@ -5,9 +5,8 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::engine::lock::path_lock::{Key, PathLock};
-use crate::engine::lock::registry::Registry;
-use crate::engine::node::held::LocalOwner;
+use crate::engine::held::LocalOwner;
+use crate::engine::lock::path_lock::{Key, PathLock, Registry};
 use crate::error::Holding;
 use crate::session::core::Core;
 use crate::session::supervisor::ConnectionState;

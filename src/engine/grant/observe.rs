@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::engine::grant::hold::Hold;
+use crate::engine::held::Held;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::{Ask, PathLock};
-use crate::engine::node::held::Held;
 use crate::error::{AcquireError, ErrorKind, TryLockError};
 use crate::protocol::acquire::{AcquireEvent, Standing};
 use crate::protocol::node_name::Kind;

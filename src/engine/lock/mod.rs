@@ -4,4 +4,3 @@
 pub(crate) mod first;
 pub(crate) mod lock_options;
 pub(crate) mod path_lock;
-pub(crate) mod registry;

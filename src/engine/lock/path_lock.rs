@@ -1,21 +1,20 @@
 //! The state that the handles of one client for one path and recipe share: their queue, and the local
-//! holders.
+//! holders; and the registry by which they find it.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::Hash;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::engine::held::LocalOwner;
 use crate::engine::lock::first::FirstSeen;
 use crate::engine::lock::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
-use crate::engine::lock::registry::Registry;
-use crate::engine::node::held::LocalOwner;
-use crate::engine::queue::shared_queue::SharedQueue;
-use crate::engine::queue::slots::Slots;
-use crate::engine::room::shared_room::SharedRoom;
+use crate::engine::queue::{SharedQueue, Slots};
+use crate::engine::room::SharedRoom;
 use crate::error::{
     AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose, RequestFailure,
     TryLockError,
@@ -31,6 +30,35 @@ use crate::session::reports::observer::CallNumber;
 use crate::session::threads::mutex::{Mutex, MutexGuard};
 use crate::values::contender::{Contender, Process};
 use crate::values::path::LockPath;
+
+/// Values that are shared by key, for as long as something else keeps them.
+#[derive(Debug)]
+pub(crate) struct Registry<K, V>(Mutex<HashMap<K, Weak<V>>>);
+
+/// The references of a [`Registry`].
+pub(crate) type Entries<'a, K, V> = MutexGuard<'a, HashMap<K, Weak<V>>>;
+
+impl<K, V> Default for Registry<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash, V> Registry<K, V> {
+    /// Locks the registry. No value may be dropped while it is locked: its drop calls
+    /// [`forget`](Self::forget).
+    pub(crate) fn lock(&self) -> Entries<'_, K, V> {
+        self.0.lock()
+    }
+
+    /// Removes the entry of a value that has been dropped, unless another value has taken its key already.
+    pub(crate) fn forget(&self, key: &K) {
+        let mut entries = self.lock();
+        if entries.get(key).is_some_and(|value| value.strong_count() == 0) {
+            entries.remove(key);
+        }
+    }
+}
 
 /// The key of a path lock within a client.
 pub(crate) type Key = (LockPath, Recipe);

@@ -10,15 +10,14 @@ use zookeeper_client as zk;
 use crate::engine::lock::first::in_queue;
 use crate::engine::lock::lock_options::LockOptions;
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::queue::shared_queue;
+use crate::engine::queue;
 use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::local_queue::{Neighbour, Notice, Numbered};
 use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify};
 use crate::protocol::queue::{Listing, Queue};
 use crate::session::contents::directory_watches::Setting;
-use crate::session::contents::watches::{WatchUse, changed};
-use crate::session::contents::window::WindowSlot;
+use crate::session::contents::limits::{WatchUse, WindowSlot, changed};
 use crate::session::leftovers::cleanup::{Item, Orphan};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
@@ -330,7 +329,7 @@ pub(crate) fn list<'a>(
     }
     let (queue, client) = (path_lock.queue(), path_lock.client());
     let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
-    Box::pin(shared_queue::ask(queue, client, session.number(), move || {
+    Box::pin(queue::ask_list(queue, client, session.number(), move || {
         let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&session));
         async move {
             let (path_lock, session) = (&path_lock, &session);

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 
 use zookeeper_client as zk;
 
-use crate::engine::node::held::Held;
+use crate::engine::held::Held;
 use crate::error::{Error, Purpose, RequestFailure};
-use crate::session::contents::watches::{WatchUse, changed_or_after, read_and_watch};
+use crate::session::contents::limits::{WatchUse, changed_or_after, read_and_watch};
 use crate::session::core::Core;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::log;

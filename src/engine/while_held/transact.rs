@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use zookeeper_client as zk;
 
 use crate::engine::grant::hold::Hold;
-use crate::engine::node::held::Held;
+use crate::engine::held::Held;
 use crate::error::{Lost, LostReason, TransactionError};
 use crate::protocol::failure::FailureKind;
 use crate::session::live::zk_session::{SessionGone, cause};

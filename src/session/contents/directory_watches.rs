@@ -14,7 +14,7 @@ use std::task::{Context, Waker};
 
 use zookeeper_client as zk;
 
-use crate::session::contents::watches::{Watching, changed};
+use crate::session::contents::limits::{Watching, changed};
 use crate::session::threads::background::BoxFuture;
 use crate::session::threads::mutex::Mutex;
 

@@ -1,9 +1,10 @@
 //! The locks that are held in one session. Heartbeats check their nodes. The locks are notified when the
-//! session's lease expires, when a lease that their caller has set ends, and when the session ends.
+//! session's lease expires, when a lease that their caller has set ends, when the session ends, and when another
+//! is lost that is one value with them (docs/protocol.md#one-value).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::protocol::hold::{Care, HoldEvent};
@@ -168,15 +169,68 @@ impl SessionLocks {
     }
 }
 
+/// Several locks that are one value of their holder. Weak, because each has this.
+#[derive(Debug)]
+pub(crate) struct Bond {
+    /// Empty once one is lost, so that the others are notified once.
+    holds: Mutex<Vec<Weak<dyn SessionLock>>>,
+    /// The path of the lock that was lost first.
+    first_lost: OnceLock<Arc<str>>,
+}
+
+impl Bond {
+    pub(crate) fn new(holds: Vec<Weak<dyn SessionLock>>) -> Arc<Self> {
+        Arc::new(Self { holds: Mutex::new(holds), first_lost: OnceLock::new() })
+    }
+}
+
+/// The bond of a hold; `None` if the hold is not bound to others.
+#[derive(Debug, Default)]
+pub(crate) struct Bound(Mutex<Option<Arc<Bond>>>);
+
+impl Bound {
+    pub(crate) fn set(&self, bond: Option<Arc<Bond>>) {
+        // Dropped outside of the mutex.
+        let _before = std::mem::replace(&mut *self.0.lock(), bond);
+    }
+
+    /// Tells all holds of the value, once, that the one of this path is lost.
+    pub(crate) fn tell(&self, path: &str, event: &HoldEvent) {
+        let Some(bond) = self.0.lock().clone() else { return };
+        let holds = std::mem::take(&mut *bond.holds.lock());
+        if holds.is_empty() {
+            return;
+        }
+        // This comes before the notification of the others: a task that finds one of them lost reports which
+        // was lost first.
+        bond.first_lost.get_or_init(|| path.into());
+        for hold in holds.iter().filter_map(Weak::upgrade) {
+            hold.on(event.clone());
+        }
+    }
+
+    /// Returns the path of the hold of the value that was lost first; `None` if none was.
+    pub(crate) fn first_lost(&self) -> Option<Arc<str>> {
+        self.0.lock().as_ref().and_then(|bond| bond.first_lost.get().cloned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::LostReason;
 
     #[derive(Debug)]
     struct Lock {
         number: u64,
         directory: LockPath,
         care: Mutex<Care>,
+        told: Mutex<Vec<HoldEvent>>,
+    }
+
+    fn lock(number: u64, care: Care) -> Arc<Lock> {
+        let directory = LockPath::parse("", "/lock").unwrap();
+        Arc::new(Lock { number, directory, care: Mutex::new(care), told: Mutex::default() })
     }
 
     impl SessionLock for Lock {
@@ -200,7 +254,9 @@ mod tests {
             *self.care.lock()
         }
 
-        fn on(self: Arc<Self>, _event: HoldEvent) {}
+        fn on(self: Arc<Self>, event: HoldEvent) {
+            self.told.lock().push(event);
+        }
     }
 
     const AT: fn(u64) -> Moment = |seconds| Moment::at(Duration::from_secs(seconds));
@@ -209,8 +265,7 @@ mod tests {
     fn the_nodes_of_lost_locks_are_kept_until_their_time() {
         let holds = SessionLocks::default();
         let update = |number, care| {
-            let directory = LockPath::parse("", "/lock").unwrap();
-            let lock: Arc<dyn SessionLock> = Arc::new(Lock { number, directory, care: Mutex::new(care) });
+            let lock: Arc<dyn SessionLock> = lock(number, care);
             holds.update(&lock);
         };
         let overdue = |now| {
@@ -235,8 +290,7 @@ mod tests {
     fn the_ends_of_leases_are_those_of_the_locks_that_are_held_now() {
         let holds = SessionLocks::default();
         let update = |number, care| {
-            let directory = LockPath::parse("", "/lock").unwrap();
-            let lock: Arc<dyn SessionLock> = Arc::new(Lock { number, directory, care: Mutex::new(care) });
+            let lock: Arc<dyn SessionLock> = lock(number, care);
             holds.update(&lock)
         };
         let until = |end: Option<u64>| Care::Watch { lease_end: end.map(AT) };
@@ -265,5 +319,30 @@ mod tests {
         update(3, until(Some(10)));
         assert_eq!((holds.next_lease_end(), over(10)), (Some(AT(10)), vec![3]));
         assert_eq!(holds.active().len(), 3);
+    }
+
+    // Shows: one-value
+    #[test]
+    fn the_locks_of_a_value_are_told_once_that_one_is_lost() {
+        let event =
+            |seconds| HoldEvent::OtherLost { reason: LostReason::LeaseOver, until: Some(AT(seconds)) };
+        let locks = [1, 2].map(|number| lock(number, Care::Nothing));
+        let told = || locks.each_ref().map(|lock| lock.told.lock().clone());
+        let weak = |lock: Arc<dyn SessionLock>| Arc::downgrade(&lock);
+        // A lock that is gone is not told.
+        let all = locks.iter().cloned().chain([lock(3, Care::Nothing)]).map(|lock| weak(lock)).collect();
+        let bond = Bond::new(all);
+        let bounds = [Bound::default(), Bound::default()];
+        bounds[0].tell("/a", &event(1));
+        for bound in &bounds {
+            bound.set(Some(Arc::clone(&bond)));
+        }
+        assert_eq!((told(), bounds[1].first_lost()), ([vec![], vec![]], None));
+        bounds[0].tell("/a", &event(2));
+        bounds[1].tell("/b", &event(3));
+        assert_eq!(told(), [vec![event(2)], vec![event(2)]]);
+        assert_eq!(bounds.each_ref().map(Bound::first_lost), [Some("/a".into()), Some("/a".into())]);
+        bounds[1].set(None);
+        assert_eq!(bounds[1].first_lost(), None);
     }
 }

@@ -1,9 +1,8 @@
-//! What is in a session: nodes, holds, watches, creates of unknown outcome, work that is under way.
-//! The session uses it, and the engine through the session. It keeps books, and never sends a request.
+//! What is in a session: nodes, holds, watches, creates of unknown outcome, requests that are unanswered.
+//! The session and the engine use it. It keeps books, and sends nothing but a read with a watch.
 
 pub(crate) mod directory_watches;
 pub(crate) mod holds;
+pub(crate) mod limits;
 pub(crate) mod nodes;
 pub(crate) mod unknown_creates;
-pub(crate) mod watches;
-pub(crate) mod window;

@@ -4,7 +4,7 @@
 //! heartbeat. Heartbeats are pipelined, so that a stalled one does not delay the next, and one is sent at
 //! once after a reconnect (docs/protocol.md#renewal). T less the margin after the last renewal, every lock of
 //! the session is lost with [`LeaseExpired`](crate::LostReason::LeaseExpired), which the [lease
-//! timer](crate::session::live::lease_timer) notices too. The session may still be alive: then the nodes are
+//! timer](crate::session::live::lease) notices too. The session may still be alive: then the nodes are
 //! deleted when their guards are dropped, or by this task T after the last renewal
 //! (docs/protocol.md#lost-lock-keeps-its-node).
 

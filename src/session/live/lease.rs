@@ -1,14 +1,35 @@
 //! The lease of one session: when it was renewed last, whether it is valid, and the tasks that wait for a
-//! change of that.
+//! change of that. Also the thread that notifies holders that their lease has expired or ended, and does nothing
+//! else.
+//!
+//! A holder that asks its guard gets its answer from the clock. A holder that waits for
+//! [`lost`](crate::LockGuard::lost), or runs a future by [`while_held`](crate::LockGuard::while_held), must
+//! be woken, and the session's thread may be busy then: with a crowd of nodes, or in a waker that blocks. So
+//! one thread of the process sends no request, logs by notes in the journal, and takes no lock that another
+//! thread holds while it reports or waits. It sleeps until a lease may have expired, compares the clock with
+//! the last renewal, and wakes the waiting tasks (docs/protocol.md#telling-a-loss). A waker that blocks would
+//! block this thread too; no executor has such wakers.
+//!
+//! A renewal only moves the end of a lease further away, so it does not wake the thread, which finds it when
+//! it wakes.
+//!
+//! The thread also notifies holders when the lease that their caller has set ends
+//! (docs/protocol.md#lease-over): [`wake_by`].
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use std::{io, ptr};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::protocol::lease::{Lease, LeaseState, SpareTries};
 use crate::protocol::moment::Moment;
-use crate::session::threads::clock::{self, Latest};
+use crate::session::threads::background::OfProcess;
+use crate::session::threads::clock::Latest;
+use crate::session::threads::mutex::Mutex;
+use crate::session::threads::{background, clock};
 
 /// The lease of one session.
 #[derive(Debug)]
@@ -116,5 +137,197 @@ impl SessionLease {
                 return;
             }
         }
+    }
+}
+
+/// A session whose lease the thread watches.
+pub(crate) trait Leased: Send + Sync {
+    /// Tells the holders how the passing of time has changed the lease. Returns how long until the next
+    /// change.
+    fn tell_time(&self) -> Duration;
+
+    /// Returns whether there is a holder to tell.
+    fn is_watched(&self) -> bool;
+}
+
+/// The longest sleep while a lock is held: the thread's timer does not count the time that the machine
+/// sleeps.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// The thread's name. Linux shows at most fifteen characters.
+const NAME: &str = "zk-lease";
+
+static LEASES: OfProcess<Leases> = OfProcess::new();
+
+#[derive(Default)]
+struct Leases {
+    armed: Mutex<Armed>,
+    changed: Notify,
+}
+
+/// The leases that the thread watches.
+#[derive(Default)]
+struct Armed {
+    /// The sessions in which locks are held. Weak, because a session ends with its last handle or guard.
+    sessions: Vec<Weak<dyn Leased>>,
+    /// The number of added sessions and earlier ends: an addition while the thread is awake keeps it from
+    /// sleeping.
+    additions: u64,
+    /// When the thread looks at the clock next; `None` while it is looking.
+    wakes_at: Option<Moment>,
+}
+
+/// Starts the thread, unless it is running. Called for each new client, so that a client of a forked child
+/// has it too.
+pub(crate) fn start_thread() -> io::Result<()> {
+    LEASES.start(|| {
+        let leases = Arc::new(Leases::default());
+        let watched = Arc::clone(&leases);
+        background::start(NAME, async move { watched.run().await })?;
+        Ok(leases)
+    })
+}
+
+/// Watches the lease of a session from its first hold until no lock is held in it.
+///
+/// Only the first hold wakes the thread: the others have the same lease, whose end the thread knows. A hold
+/// that is registered after its lease has expired (because its thread was paused after the grant) is notified
+/// when the thread wakes, within T/6 and [`LONGEST_SLEEP`]. Its guard reads the clock and reports the loss at
+/// once.
+pub(crate) fn arm(session: &Arc<dyn Leased>) {
+    // Started with the client.
+    let Some(leases) = LEASES.get() else { return };
+    let mut armed = leases.armed.lock();
+    if !armed.sessions.iter().any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(session))) {
+        armed.sessions.push(Arc::downgrade(session));
+        armed.additions += 1;
+        drop(armed);
+        leases.changed.notify_one();
+    }
+}
+
+/// Has the thread look at the clock no later than at this moment: a caller has set the end of a lease. Wakes
+/// it only if it would sleep longer, so a lease of more than [`LONGEST_SLEEP`] costs nothing.
+pub(crate) fn wake_by(moment: Moment) {
+    let Some(leases) = LEASES.get() else { return };
+    let mut armed = leases.armed.lock();
+    // A thread that should be awake by now may have been delayed by a suspended machine.
+    let in_time = armed.wakes_at.is_some_and(|wakes_at| wakes_at <= moment && clock::now() < wakes_at);
+    if !in_time {
+        armed.additions += 1;
+        drop(armed);
+        leases.changed.notify_one();
+    }
+}
+
+impl Leases {
+    async fn run(&self) {
+        let mut forget = true;
+        loop {
+            let (sessions, additions) = self.wait_for_holds(forget).await;
+            let mut sleep = LONGEST_SLEEP;
+            for session in sessions {
+                // This calls wakers of other executors, and may drop the last reference to a session. A panic
+                // there must not keep other holders from being notified. The next check follows at once,
+                // since the result is lost.
+                let told = catch_unwind(AssertUnwindSafe(move || session.tell_time()));
+                sleep = sleep.min(told.unwrap_or_default());
+            }
+            self.armed.lock().wakes_at = Some(clock::now().plus(sleep));
+            // The thread does not wake when another session has its first hold: if sessions take turns with a
+            // lock, each grant would wake it, only to forget the session that has just released the lock.
+            forget = tokio::time::timeout(sleep, self.wait_for_more(additions)).await.is_err();
+            self.armed.lock().wakes_at = None;
+        }
+    }
+
+    /// Waits until a session or an earlier end is added.
+    async fn wait_for_more(&self, additions: u64) {
+        while self.armed.lock().additions == additions {
+            self.changed.notified().await;
+        }
+    }
+
+    /// Waits until a lock is held in any session. Returns the sessions in which one is, or was until now.
+    /// Forgets those in which none is, if so wanted.
+    async fn wait_for_holds(&self, forget: bool) -> (Vec<Arc<dyn Leased>>, u64) {
+        loop {
+            let (sessions, additions) = self.holds(forget);
+            if !sessions.is_empty() {
+                return (sessions, additions);
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    fn holds(&self, forget: bool) -> (Vec<Arc<dyn Leased>>, u64) {
+        let mut armed = self.armed.lock();
+        // All are returned, whether a lock is held or not: this may be the last reference to a session,
+        // which must not be dropped under the mutex.
+        let mut sessions = Vec::new();
+        // This happens under the mutex: a thread that adds the first hold of a session calls `arm` after
+        // that.
+        armed.sessions.retain(|session| {
+            let Some(session) = session.upgrade() else { return false };
+            let watched = !forget || session.is_watched();
+            sessions.push(session);
+            watched
+        });
+        (sessions, armed.additions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zookeeper_test_server::Server;
+
+    use super::*;
+    use crate::{Client, InterProcessMutex};
+
+    struct Nothing;
+
+    impl Leased for Nothing {
+        fn tell_time(&self) -> Duration {
+            Duration::MAX
+        }
+
+        fn is_watched(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_session_whose_lock_is_released_is_forgotten_at_the_next_look_by_the_clock_only() {
+        let leases = Leases::default();
+        let session: Arc<dyn Leased> = Arc::new(Nothing);
+        leases.armed.lock().sessions.push(Arc::downgrade(&session));
+        for (forget, left) in [(false, 1), (true, 0)] {
+            assert_eq!(leases.holds(forget).0.len(), 1);
+            assert_eq!(leases.armed.lock().sessions.len(), left);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_that_has_ended_is_not_watched_although_its_guards_live() {
+        let server = Server::start().unwrap();
+        let client = Client::connect(&server.connect_string()).await.unwrap();
+        let mutex = InterProcessMutex::new(&client, "/locks/a").unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let session = client.core.live().unwrap();
+        let leases = LEASES.get().unwrap();
+        let is_watched_now = || {
+            leases
+                .armed
+                .lock()
+                .sessions
+                .iter()
+                .any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&session)))
+        };
+        assert!(is_watched_now());
+        server.expire_session(session.session_id());
+        guard.lost().await;
+        // The thread forgets it when it wakes, which is within a second.
+        let forgotten = || (!is_watched_now()).then_some(());
+        test_support::poll_until("the end of the watch", 10 * LONGEST_SLEEP, forgotten).unwrap();
     }
 }

@@ -3,5 +3,4 @@
 
 pub(crate) mod heartbeat;
 pub(crate) mod lease;
-pub(crate) mod lease_timer;
 pub(crate) mod zk_session;

@@ -20,12 +20,10 @@ use crate::protocol::lease::{Lease, LeaseMargin, LeaseState};
 use crate::protocol::moment::Moment;
 use crate::session::contents::directory_watches::DirectoryWatches;
 use crate::session::contents::holds::{SessionLock, SessionLocks};
+use crate::session::contents::limits::{WatchLimit, Windows};
 use crate::session::contents::nodes::Nodes;
 use crate::session::contents::unknown_creates::UnknownCreates;
-use crate::session::contents::watches::WatchLimit;
-use crate::session::contents::window::Windows;
-use crate::session::live::lease::SessionLease;
-use crate::session::live::lease_timer::{self, Leased};
+use crate::session::live::lease::{self, Leased, SessionLease};
 use crate::session::reports::log;
 use crate::session::threads::background::BoxFuture;
 use crate::session::threads::clock;
@@ -292,10 +290,10 @@ impl Session {
     pub(crate) fn look_after(self: &Arc<Self>, lock: &Arc<dyn SessionLock>) {
         let (is_first, lease_end) = self.holds.update(lock);
         if is_first {
-            lease_timer::arm(&(Arc::<Self>::clone(self) as Arc<dyn Leased>));
+            lease::arm(&(Arc::<Self>::clone(self) as Arc<dyn Leased>));
         }
         if let Some(end) = lease_end {
-            lease_timer::wake_by(end);
+            lease::wake_by(end);
         }
     }
 

@@ -7,5 +7,4 @@
 //! that may fail. `Core::lend` is for the user's own requests.
 
 pub(crate) mod ask;
-pub(crate) mod judge;
 pub(crate) mod retry;

@@ -1,8 +1,12 @@
-//! Limits how much a session watches (docs/protocol.md#watch-limit).
+//! Limits how much a session watches (docs/protocol.md#watch-limit), and how many of its requests are unanswered
+//! (docs/protocol.md#request-window). Also reads with a watch, and waits for watches.
 //!
 //! After a reconnect, `zookeeper-client` 0.11.2 sets its watches again in requests of at most 128 KiB of
 //! paths, all with the same request number. With a second such request it drops the connection, again and
 //! again until the session expires. So a session never watches more than fits into one request.
+//!
+//! A session's requests are answered in order, so a heartbeat waits for every request that was sent before
+//! it: three thousand waiters of one lock that asked at once cost their process a lock elsewhere.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -12,6 +16,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use zookeeper_client as zk;
 
 use crate::session::threads::mutex::Mutex;
@@ -130,6 +135,47 @@ pub(crate) async fn changed_or_after(watcher: Option<zk::OneshotWatcher>, poll: 
 
 fn cost(path: &str) -> usize {
     path.len() + 4
+}
+
+/// A limit on unanswered requests of one sort. A request that finds no slot waits for one, in order of
+/// arrival.
+#[derive(Debug)]
+pub(crate) struct Window(Arc<Semaphore>);
+
+/// The right to have one request unanswered: until its answer, or the end of the session.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct WindowSlot {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Window {
+    /// Enough that a full window costs little more than one round trip, and so few that a heartbeat behind it
+    /// is on time.
+    const SIZE: usize = 64;
+
+    /// Waits for a slot.
+    pub(crate) async fn slot(&self) -> WindowSlot {
+        // An error is impossible: the semaphore is never closed.
+        WindowSlot { _permit: Arc::clone(&self.0).acquire_owned().await.ok() }
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(Self::SIZE)))
+    }
+}
+
+/// The windows of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    /// Creates of attempts' nodes.
+    pub(crate) creates: Window,
+    /// Deletions of nodes that hold a lock, or held one: other contenders wait for them.
+    pub(crate) releases: Window,
+    /// All other deletions.
+    pub(crate) removals: Window,
 }
 
 #[cfg(test)]

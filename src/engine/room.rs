@@ -1,6 +1,9 @@
-//! The [`Room`] of one client and mutex, or of one side of a read-write lock, shared by its callers, its
-//! holders and the [task](crate::engine::attempts::room) that works for it: behind a mutex that is held for one
-//! decision at a time. Grants are sent, and anything else happens, after it is unlocked.
+//! Nodes that several callers of one client share, one after the other (a room) or at once (readers).
+//! A path lock and what is above it use it. It never sends a request.
+//!
+//! The [`Room`] of one client and mutex, or of one side of a read-write lock, is shared by its callers, its holders
+//! and the [task](crate::engine::attempts::room) that works for it: behind a mutex that is held for one decision at a
+//! time, and never across an await or foreign code. Grants are sent, and anything else happens, after it is unlocked.
 
 use std::fmt;
 use std::panic::Location;
@@ -10,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::engine::call::pending::CancelOnDrop;
-use crate::engine::call::progress::ProgressReceiver;
-use crate::engine::node::held::{Held, InRoom, LocalOwner, Over};
+use crate::engine::call::{CancelOnDrop, ProgressReceiver};
+use crate::engine::held::{Held, InRoom, LocalOwner, Over};
 use crate::error::TryLockError;
 use crate::protocol::hold::Deletion;
 use crate::protocol::late::Waiting;
@@ -573,7 +575,7 @@ mod tests {
     use zookeeper_test_server::Server;
 
     use super::*;
-    use crate::engine::call::progress::ProgressSender;
+    use crate::engine::call::ProgressSender;
     use crate::error::LostReason;
     use crate::protocol::hold::HoldState;
     use crate::protocol::lease::LeaseMargin;

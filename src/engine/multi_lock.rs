@@ -1,4 +1,5 @@
 //! Several locks as one: all of them, or none (docs/protocol.md#multi-lock).
+//! Only the multi-lock's face uses it. It never keeps a part of the locks.
 //!
 //! The work is a task on the session's runtime, as an attempt is: a caller that leaves, or is not polled,
 //! keeps nothing. Its members are acquired in the order of their paths, each by an ordinary attempt, so that
@@ -12,12 +13,12 @@ use zookeeper_client as zk;
 
 use crate::engine::attempts::attempt::{Stop, Stopped};
 use crate::engine::attempts::run;
-use crate::engine::call::pending::{Caller, Pending};
+use crate::engine::call::{Caller, Pending};
 use crate::engine::grant::hold::{Hold, first, first_lost};
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, Member, PathLock};
 use crate::engine::request::look::{InTheWay, in_the_way};
 use crate::engine::request::requests::{list_alone, read_list};
-use crate::engine::who::self_wait;
+use crate::engine::who;
 use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::failure::{Answer, FailureKind};
@@ -119,7 +120,7 @@ pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired,
 /// Has the log say it if the call waits for a member that its own client holds, as that of a single lock
 /// does. The call keeps the returned value for as long as it waits.
 pub(crate) fn watch_self_wait(members: &MultiMembers, ask: &Ask) -> Vec<Arc<()>> {
-    let watch = |member: &Member| self_wait::watch(&member.path_lock, &Ask { kind: member.kind, ..*ask });
+    let watch = |member: &Member| who::watch_self_wait(&member.path_lock, &Ask { kind: member.kind, ..*ask });
     members.in_order.iter().filter_map(watch).collect()
 }
 

@@ -1,5 +1,7 @@
-//! One held lock, shared by its guards, its session and its conversions. Carries out the decisions of its
-//! [state](crate::protocol::hold).
+//! One held lock, shared by its guards, its session and its conversions, from the registration of its node with the
+//! session to the deletion. Carries out the decisions of its [state](crate::protocol::hold).
+//!
+//! A room, a path lock and what is above them use it. It makes no decisions, and sends no request.
 
 use std::fmt;
 use std::panic::Location;
@@ -9,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::engine::node::bond::{Bond, Bound};
 use crate::error::{Lost, LostReason};
 use crate::protocol::hold::{Care, Deletion, Effects, HoldEvent, HoldState, LockState};
 use crate::protocol::lease::LeaseState;
 use crate::protocol::node_name::Kind;
-use crate::session::contents::holds::SessionLock;
+use crate::session::contents::holds::{Bond, Bound, SessionLock};
 use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{CallEnd, GrantLife, Life};

@@ -1,4 +1,5 @@
 //! A semaphore's leases and its limit: how they are read, and how the limit is set.
+//! Attempts, which take the permits, questions and the semaphore's face use it. It never takes a permit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use crate::engine::request::requests::delete_late_creates;
 use crate::error::{Cause, Error, Purpose, RequestFailure};
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::permits::{LimitNode, Seen, free, other_limit};
-use crate::session::contents::watches::{WatchUse, Watching};
+use crate::session::contents::limits::{WatchUse, Watching};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::values::path::NodePath;
 

@@ -1,0 +1,267 @@
+//! A call, and the task that works for it and outlives it: the result, the progress, the end. The task is an attempt to
+//! get a lock or permits, or the acquisition of several locks as one.
+//!
+//! Rooms, attempts and multi-locks use it. It starts no task, and never sends a request.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{Notify, oneshot};
+
+use crate::engine::queue::Slots;
+use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
+use crate::protocol::late::{Ahead, Waiting, WaitsFor};
+use crate::protocol::node_name::Kind;
+use crate::session::core::Core;
+use crate::session::leftovers::cleanup::{Cleanup, Ticket};
+use crate::session::threads::mutex::Mutex;
+use crate::values::path::LockPath;
+
+/// Receives the result of a task.
+pub(crate) type ResultReceiver<T> = oneshot::Receiver<Result<T, TryLockError>>;
+
+/// A task under way, and its result. Dropping it cancels the task, which then cleans up.
+#[derive(Debug)]
+pub(crate) struct Pending<T> {
+    client: Arc<Core>,
+    path: LockPath,
+    /// A grant that is not taken is dropped with this channel, which releases it. `None` once the result has
+    /// been taken.
+    result: Option<ResultReceiver<T>>,
+    cancel: CancelOnDrop,
+}
+
+/// The task's side.
+pub(crate) struct Caller<T> {
+    pub(crate) reply: oneshot::Sender<Result<T, TryLockError>>,
+    /// Receives a ticket when the caller leaves.
+    pub(crate) cancelled: oneshot::Receiver<Ticket>,
+}
+
+impl<T> Pending<T> {
+    /// Returns the two sides of a task with this number, for a lock at `path`.
+    pub(crate) fn new(client: &Arc<Core>, path: &LockPath, number: u64) -> (Self, Caller<T>) {
+        let (reply, result) = oneshot::channel();
+        let (cancel, cancelled) = oneshot::channel();
+        let cancel = CancelOnDrop::new(cancel, &client.cleanup, number);
+        let pending = Self { client: Arc::clone(client), path: path.clone(), result: Some(result), cancel };
+        (pending, Caller { reply, cancelled })
+    }
+
+    /// Separates the wait for the result from the value whose drop cancels the task.
+    pub(crate) fn split(self) -> (Option<ResultReceiver<T>>, CancelOnDrop) {
+        (self.result, self.cancel)
+    }
+
+    /// Returns the result if it is ready, once.
+    pub(crate) fn result_now(&mut self) -> Option<Result<T, TryLockError>> {
+        let result = match self.result.as_mut()?.try_recv() {
+            Ok(result) => result,
+            Err(TryRecvError::Empty) => return None,
+            // The task has ended: with its runtime, or by a panic.
+            Err(TryRecvError::Closed) => Err(self.client.ended(&self.path).into()),
+        };
+        self.is_taken();
+        Some(result)
+    }
+
+    /// Returns whether the result has been taken.
+    pub(crate) fn result_taken(&self) -> bool {
+        self.result.is_none()
+    }
+
+    /// Waits for the result, once. Dropping this future does not cancel the task.
+    pub(crate) async fn result(&mut self) -> Result<T, TryLockError> {
+        let Some(result) = &mut self.result else { return Err(self.used_up().into()) };
+        let answer = self.client.unless_drained(result).await;
+        if answer.is_none() {
+            self.cancel.now();
+        }
+        self.is_taken();
+        // Without an answer the task has ended, with its runtime or by a panic, or the client is drained.
+        answer.and_then(Result::ok).unwrap_or_else(|| Err(self.client.ended(&self.path).into()))
+    }
+
+    /// Returns the error of a call after the result was taken.
+    pub(crate) fn used_up(&self) -> AcquireError {
+        self.client.error(Purpose::Lock, self.path.user(), RequestFailure::PlaceUsed).into()
+    }
+
+    fn is_taken(&mut self) {
+        self.result = None;
+        self.cancel.disarm();
+    }
+}
+
+/// Tells a task that its caller has left.
+#[derive(Debug)]
+pub(crate) struct CancelOnDrop {
+    cancel: Option<oneshot::Sender<Ticket>>,
+    cleanup: Cleanup,
+    number: u64,
+}
+
+impl CancelOnDrop {
+    pub(crate) fn new(cancel: oneshot::Sender<Ticket>, cleanup: &Cleanup, number: u64) -> Self {
+        Self { cancel: Some(cancel), cleanup: cleanup.clone(), number }
+    }
+
+    /// Returns a ticket of the task.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.cleanup.ticket(self.number)
+    }
+
+    /// Tells the task now.
+    fn now(&mut self) {
+        if let Some(cancel) = self.cancel.take() {
+            // A flush that is called right after this waits for the ticket. If the task has ended already, the
+            // ticket comes back and is dropped.
+            drop(cancel.send(self.cleanup.ticket(self.number)));
+        }
+    }
+
+    /// To be called when the task has ended: its caller cannot leave it any more.
+    fn disarm(&mut self) {
+        self.cancel = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.now();
+    }
+}
+
+/// The state that an attempt and its caller share. Not a watch channel, which is three times as large:
+/// thousands of attempts may be waiting.
+#[derive(Debug, Default)]
+struct ProgressShared {
+    known: Mutex<ProgressState>,
+    /// Told when the node changes, and at the end.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct ProgressState {
+    /// The name of its node in the queue; `None` while it has none.
+    node: Option<Arc<str>>,
+    /// The event that it waits for. Has the live contenders ahead, by the last list in this session.
+    waiting: Waiting,
+    /// Whether there ever were any.
+    has_waited: bool,
+    /// The slots of which it waits for one, if it does, and for which kind of contender.
+    slots: Option<(Arc<Slots>, Kind)>,
+    /// Whether the attempt has ended.
+    ended: bool,
+}
+
+impl ProgressState {
+    fn saw(&mut self, ahead: Option<Ahead>) {
+        self.has_waited |= ahead.is_some();
+        self.waiting.saw(ahead);
+    }
+
+    /// Brings it up to date: while it waits for a slot, the attempts that have one now are ahead.
+    fn now(&mut self) -> &mut Self {
+        if let Some((slots, kind)) = &self.slots {
+            let ahead = slots.ahead(*kind);
+            self.saw(ahead);
+            self.waiting.waits_for(WaitsFor::Slot);
+        }
+        self
+    }
+}
+
+/// The attempt's side of its progress.
+#[derive(Debug)]
+pub(crate) struct ProgressSender(Arc<ProgressShared>);
+
+impl ProgressSender {
+    pub(crate) fn new() -> (Self, ProgressReceiver) {
+        let shared = Arc::<ProgressShared>::default();
+        (Self(Arc::clone(&shared)), ProgressReceiver(shared))
+    }
+
+    pub(crate) fn waiting(&self) -> Waiting {
+        self.0.known.lock().now().waiting.clone()
+    }
+
+    /// Returns the live contenders ahead, if they are known.
+    pub(crate) fn ahead(&self) -> Option<Ahead> {
+        self.0.known.lock().now().waiting.ahead().cloned()
+    }
+
+    /// Sets the slots of which it waits for one; `None` once it has it.
+    pub(crate) fn waits_for_slot(&self, slots: Option<(Arc<Slots>, Kind)>) {
+        self.0.known.lock().slots = slots;
+    }
+
+    /// Sets the node in the queue. This is the only change that wakes the caller.
+    pub(crate) fn set_node(&self, node: Option<&str>) {
+        {
+            let mut known = self.0.known.lock();
+            if known.node.as_deref() == node {
+                return;
+            }
+            known.node = node.map(Into::into);
+        }
+        self.0.changed.notify_waiters();
+    }
+
+    pub(crate) fn set_ahead(&self, ahead: Option<Ahead>) {
+        self.0.known.lock().saw(ahead);
+    }
+
+    pub(crate) fn set_waits_for(&self, waits_for: WaitsFor) {
+        self.0.known.lock().waiting.waits_for(waits_for);
+    }
+}
+
+impl Drop for ProgressSender {
+    fn drop(&mut self) {
+        self.0.known.lock().ended = true;
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// The caller's side of the progress of an attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct ProgressReceiver(Arc<ProgressShared>);
+
+impl ProgressReceiver {
+    pub(crate) fn waiting(&self) -> Waiting {
+        self.0.known.lock().now().waiting.clone()
+    }
+
+    /// Returns whether contenders were ahead at any time.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.0.known.lock().now().has_waited
+    }
+
+    /// Waits until the attempt has a node. `None` if it ends, or has ended, without one.
+    pub(crate) async fn node(&self) -> Option<Arc<str>> {
+        self.until(|known| known.node.clone()).await
+    }
+
+    /// Waits until the attempt has this node no longer. `None` if it ends with it.
+    pub(crate) async fn left(&self, node: &str) -> Option<()> {
+        self.until(|known| (known.node.as_deref() != Some(node)).then_some(())).await
+    }
+
+    async fn until<T>(&self, find: impl Fn(&ProgressState) -> Option<T>) -> Option<T> {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            // This comes before the look, so that a change after it is not missed.
+            changed.as_mut().enable();
+            let (found, ended) = {
+                let known = self.0.known.lock();
+                (find(&known), known.ended)
+            };
+            if found.is_some() || ended {
+                return found;
+            }
+            changed.await;
+        }
+    }
+}
