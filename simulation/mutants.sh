@@ -7,7 +7,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Not below simulation/, whose flags Cargo would add to those of the copy.
 out=$PWD/target/mutants
 files=("$@")
-((${#files[@]} > 0)) || files=('src/protocol/**' src/session/{threads/clock,contents/{holds,unknown_creates},request/retry,dial/{sasl,servers}}.rs)
+((${#files[@]} > 0)) || files=(
+    'src/protocol/**'
+    src/session/{threads/clock,contents/holds,contents/unknown_creates,request/retry,dial/sasl,dial/servers}.rs
+)
 
 simulation/rewrite.sh
 rm -rf "$out/tree"

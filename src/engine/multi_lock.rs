@@ -5,7 +5,6 @@
 //! keeps nothing. Its members are acquired in the order of their paths, each by an ordinary attempt, so that
 //! locks that are acquired in that order by others cannot deadlock with them.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +28,7 @@ use crate::session::core::Core;
 use crate::session::leftovers::cleanup::Ticket;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
+use crate::session::threads::background::BoxFuture;
 
 /// Several locks of one client, at different paths, in the order of these paths on the servers.
 #[derive(Clone, Debug)]
@@ -82,11 +82,8 @@ impl Drop for Acquired {
     }
 }
 
-/// A future of one of several guards.
-pub(crate) type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
 /// The losses of the members that are held: each resolves with the path lock, and how it was lost.
-type Losses = Vec<BoxedFuture<(Arc<PathLock>, LostReason)>>;
+type Losses = Vec<BoxFuture<'static, (Arc<PathLock>, LostReason)>>;
 
 /// Acquires all members. Dropping the future stops that, and releases the locks that it has. The kind of
 /// `ask` is that of each member.

@@ -91,6 +91,11 @@ fn deleted(times: u32) -> String {
     }
 }
 
+/// Says that a lock was not free: in this time, or now if there was none.
+fn late(timeout: Duration) -> String {
+    if timeout.is_zero() { "is not free".to_owned() } else { format!("was not free within {timeout:?}") }
+}
+
 error_enum! {
     /// Error of acquiring a lock.
     ///
@@ -137,7 +142,7 @@ error_enum! {
         /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in its queue.
         /// Time that passed without any seen is a [`Request`](Self::Request) of the kind
         /// [`Connection`](ErrorKind::Connection).
-        #[error("the lock {path} was not free within {timeout:?}: {contention}")]
+        #[error("the lock {path} {late}: {contention}", late = late(*timeout))]
         #[retryable]
         TimedOut {
             /// The time that was given.

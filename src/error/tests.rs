@@ -416,6 +416,16 @@ fn errors_of_counters_name_the_path_and_say_whether_to_try_again() {
 }
 
 #[test]
+fn a_lock_that_was_not_waited_for_is_not_free() {
+    let text = |timeout| {
+        let contention = contention(1, None);
+        AcquireError::TimedOut { path: PATH.to_owned(), timeout, waited: timeout, contention }.to_string()
+    };
+    assert!(text(Duration::ZERO).starts_with("the lock \"/stock/sku-42\" is not free: "));
+    assert!(text(SOON).starts_with(&format!("the lock \"/stock/sku-42\" was not free within {SOON:?}: ")));
+}
+
+#[test]
 fn or_busy_turns_busy_into_an_answer_and_nothing_else() {
     assert!(matches!(Ok::<_, AcquireError>(1).or_busy().unwrap(), Acquisition::Acquired(1)));
     assert!(matches!(Ok::<_, TryLockError>(1).or_busy().unwrap(), Acquisition::Acquired(1)));

@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use self::sealed::Inside;
-use crate::engine::multi_lock::BoxedFuture;
 use crate::error::{Lost, ReleaseError};
 use crate::locks::guard_set::Shares;
 use crate::locks::transaction::{DataRead, Transaction};
 use crate::protocol::hold::LockState;
+use crate::session::threads::background::BoxFuture;
 
 /// A guard of any kind, for code that does not depend on the kind: of a lock
 /// ([`LockGuard`](crate::LockGuard)), of several ([`MultiLockGuard`](crate::MultiLockGuard)), or of permits
@@ -174,9 +174,9 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
 }
 
 pub(crate) mod sealed {
-    use crate::engine::multi_lock::BoxedFuture;
     use crate::error::ReleaseError;
     use crate::locks::guard_set::Shares;
+    use crate::session::threads::background::BoxFuture;
 
     /// Implemented by the guards of this crate.
     #[expect(unnameable_types, reason = "sealing is the point")]
@@ -186,7 +186,7 @@ pub(crate) mod sealed {
 
         /// Releases a guard whose type may be unknown.
         #[doc(hidden)]
-        fn release_boxed(self: Box<Self>, inside: Inside) -> BoxedFuture<Result<(), ReleaseError>>;
+        fn release_boxed(self: Box<Self>, inside: Inside) -> BoxFuture<'static, Result<(), ReleaseError>>;
     }
 
     /// An argument that only this crate can make, so that no other crate calls the method.
@@ -200,7 +200,7 @@ impl<G: Guard + ?Sized> sealed::IsGuard for Box<G> {
         (**self).shares(inside)
     }
 
-    fn release_boxed(self: Box<Self>, inside: Inside) -> BoxedFuture<Result<(), ReleaseError>> {
+    fn release_boxed(self: Box<Self>, inside: Inside) -> BoxFuture<'static, Result<(), ReleaseError>> {
         (*self).release_boxed(inside)
     }
 }
@@ -679,7 +679,7 @@ macro_rules! guard_methods {
             fn release_boxed(
                 self: Box<Self>,
                 _: $crate::locks::guards::sealed::Inside,
-            ) -> $crate::engine::multi_lock::BoxedFuture<Result<(), crate::ReleaseError>> {
+            ) -> $crate::session::threads::background::BoxFuture<'static, Result<(), crate::ReleaseError>> {
                 Box::pin(Self::release(*self))
             }
         }

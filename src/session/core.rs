@@ -19,6 +19,7 @@ use crate::session::live::zk_session::{self, Session, SessionGone};
 use crate::session::reports::log;
 use crate::session::request::ask::{Repetition, Unanswered};
 use crate::session::request::retry::RetryPolicy;
+use crate::session::threads::background::BoxFuture;
 use crate::session::threads::background::Handle;
 use crate::session::threads::waker;
 use crate::values::contender::Process;
@@ -82,6 +83,8 @@ struct TaskEnded;
 impl Core {
     /// Spawns a task on the session's runtime. Once the client is closed, the task is dropped at once.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // Boxed, so that tokio's code for a task is compiled once.
+        let task: BoxFuture<'static, ()> = Box::pin(task);
         self.runtime.spawn(task);
     }
 
@@ -262,8 +265,9 @@ impl Core {
     ) -> Result<F::Output, Error> {
         let failed = |why: RequestFailure| self.error(Purpose::Work, "/", why);
         let session = self.session().await.map_err(|no_session| failed(no_session.into()))?;
-        let done = session.request(|handle| work(handle.0)).await;
-        done.map_err(|SessionGone| failed(RequestFailure::Connection(Arc::new(FailureKind::SessionGone))))
+        let over = |SessionGone| failed(RequestFailure::Connection(Arc::new(FailureKind::SessionGone)));
+        let handle = session.handle().ok_or(SessionGone).map_err(over)?;
+        session.until_ended(work(handle)).await.map_err(over)
     }
 
     /// Repeats a request in whatever session there is, by the client's retry policy, until there is an

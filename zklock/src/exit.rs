@@ -31,9 +31,7 @@ const NOT_FOUND: u8 = 127;
 const BY_SIGNAL: i32 = 128;
 
 /// What errors of the library say to programmers, and what `zklock` says for it.
-const FOR_OPERATORS: [(&str, &str); 4] = [
-    // `-n` with `--once`.
-    ("was not free within 0ns", "is not free"),
+const FOR_OPERATORS: [(&str, &str); 3] = [
     ("`ClientBuilder::auth`", "--auth-file"),
     ("see the CAs of its `TlsOptions`", "see --tls-ca"),
     ("call an `identity` method of `TlsOptions`", "give --tls-cert and --tls-key"),

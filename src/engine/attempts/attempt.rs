@@ -1,7 +1,6 @@
 //! An attempt: what its caller asked for and gets, and what stops it from outside.
 
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::Ahead;
 use crate::session::leftovers::cleanup::Ticket;
 use crate::session::reports::log;
+use crate::session::threads::background::BoxFuture;
 use crate::values::path::NodePath;
 
 /// One attempt to get a lock, or permits of a semaphore.
@@ -65,14 +65,12 @@ pub(crate) enum Stopped {
 
 /// What can stop an attempt: its deadline, its caller, or that it asks for too much.
 pub(crate) struct Stop {
-    deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    deadline: Option<BoxFuture<'static, ()>>,
     /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
     cancelled: oneshot::Receiver<Ticket>,
     /// Finds out whether it asks for what it cannot have.
-    excess: Option<Excess>,
+    excess: Option<BoxFuture<'static, AcquireError>>,
 }
-
-type Excess = Pin<Box<dyn Future<Output = AcquireError> + Send>>;
 
 impl Stop {
     /// Shortly before the deadline of an attempt for `path_lock`, it is asked who is in its way
@@ -82,7 +80,7 @@ impl Stop {
         cancelled: oneshot::Receiver<Ticket>,
         path_lock: Option<&Arc<PathLock>>,
     ) -> Self {
-        let deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = match (budget, path_lock) {
+        let deadline: Option<BoxFuture<'static, ()>> = match (budget, path_lock) {
             (Budget::Until { deadline, asked }, Some(path_lock)) => {
                 Some(Box::pin(until_deadline(Arc::clone(path_lock), deadline, asked)))
             }
@@ -97,7 +95,7 @@ impl Stop {
     }
 
     /// Stops the attempt with the error of this future; with `None` not any more.
-    pub(crate) fn refuse_by(&mut self, excess: Option<Excess>) {
+    pub(crate) fn refuse_by(&mut self, excess: Option<BoxFuture<'static, AcquireError>>) {
         self.excess = excess;
     }
 
@@ -246,11 +244,9 @@ impl From<Stopped> for End {
 
 /// Waits for `work`, until the attempt has to stop or the session ends. A result that is ready has
 /// precedence.
-pub(crate) async fn wait<T>(
-    seat: Seat<'_>,
-    work: impl Future<Output = T>,
-    stop: &mut Stop,
-) -> Result<T, End> {
+///
+/// It is boxed: a task that waits for something else has no room for it, and this is compiled for each type of results.
+pub(crate) async fn wait<T>(seat: Seat<'_>, work: BoxFuture<'_, T>, stop: &mut Stop) -> Result<T, End> {
     tokio::select! {
         biased;
         result = work => Ok(result),

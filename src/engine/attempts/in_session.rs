@@ -8,14 +8,15 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use crate::engine::attempts::attempt::{Attempt, End, Patience, Stop, wait};
 use crate::engine::queue::NodeSlot;
 use crate::engine::request::look::{Subject, error_of, unusable_directory};
-use crate::engine::request::requests::{CreateUnderWay, Seat};
+use crate::engine::request::requests::Seat;
 use crate::error::{AcquireError, Purpose, RequestFailure};
-use crate::protocol::acquire::{AcquireStep, Acquiring, NoGrant, Orphans, OwnPredecessor};
+use crate::protocol::acquire::{AcquireEvent, AcquireStep, Acquiring, NoGrant, Orphans, OwnPredecessor};
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::moment::Moment;
 use crate::protocol::permits::lease_beginning;
 use crate::session::leftovers::cleanup::{Item, Orphan};
 use crate::session::reports::observer::{self, How};
+use crate::session::threads::background::BoxFuture;
 use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
@@ -30,7 +31,7 @@ pub(crate) struct InSession<'a> {
     pub(crate) acquiring: Acquiring,
     /// A create that was sent and is not answered yet, and its id. It is awaited to its end; any other request
     /// may be dropped.
-    pub(crate) create: Option<(String, CreateUnderWay<'a>)>,
+    pub(crate) create: Option<(String, BoxFuture<'a, AcquireEvent>)>,
     /// The nodes that are left when the state machine has finished: that of a grant until it is a hold's.
     pub(crate) left: Orphans,
     /// The same of a semaphore's leases, and the ids of those whose creates were sent.
@@ -83,8 +84,11 @@ impl<'a> InSession<'a> {
     }
 
     /// Waits for `work`, as [`wait`] does.
-    pub(crate) async fn wait<T>(&mut self, work: impl Future<Output = T>) -> Result<T, End> {
-        wait(self.seat, work, self.stop).await
+    pub(crate) fn wait<'b, F: Future + Send + 'b>(
+        &'b mut self,
+        work: F,
+    ) -> impl Future<Output = Result<F::Output, End>> + Send + 'b {
+        wait(self.seat, Box::pin(work), self.stop)
     }
 
     /// Pauses before repetition number `failures`, as the retry policy says. The first is sent at once, unless the

@@ -196,7 +196,7 @@ impl<'a> InSession<'a> {
                         (look(path_lock, semaphore, session, false).await, None)
                     }
                 };
-                let (looked, watches) = self.wait(Box::pin(looked)).await?;
+                let (looked, watches) = self.wait(looked).await?;
                 head.watches = watches;
                 if let Answer::Is(seen) = &looked {
                     self.saw(semaphore, seen);
@@ -210,14 +210,14 @@ impl<'a> InSession<'a> {
                 let made = session.request(|handle| async move {
                     make_directories(path_lock, &semaphore.leases, &handle).await
                 });
-                let made = self.wait(Box::pin(made)).await?;
+                let made = self.wait(made).await?;
                 Ok(PermitsEvent::Made(answer(session, made)))
             }
             PermitsRequest::Take(take) => self.take(head, take).await,
             PermitsRequest::Inspect { names } => {
                 let Some(first) = names.first() else { return Ok(PermitsEvent::LockDeleted) };
                 let path = &semaphore.leases.child(first);
-                Ok(PermitsEvent::Inspected(match self.wait(Box::pin(stat(session, path))).await? {
+                Ok(PermitsEvent::Inspected(match self.wait(stat(session, path)).await? {
                     Answer::Is(stat) if session.owns(&stat) => Answer::Is(names),
                     Answer::Is(_) => Answer::no(FailureKind::SessionGone),
                     Answer::No(failure) => Answer::No(failure),

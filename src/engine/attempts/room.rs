@@ -2,7 +2,7 @@
 //! waits at their deadlines. One task where the session runs, while anybody waits; a caller has no separate
 //! task, timer or attempt.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use crate::protocol::room::Arrival;
 use crate::session::contents::limits::{WatchUse, changed};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer;
+use crate::session::threads::background::BoxFuture;
 use crate::session::threads::waker;
 use crate::values::path::LockPath;
 
@@ -172,17 +173,14 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
     }
 }
 
-/// Returns whether the node was listed.
-type Watch = Pin<Box<dyn Future<Output = bool> + Send>>;
-
 /// The task of a room.
 struct Task {
     room: Arc<SharedRoom>,
     path_lock: Weak<PathLock>,
     /// The result of the attempt under way.
     result: Option<ResultReceiver<Hold>>,
-    /// Ends when there may be others that want the node with this number.
-    watch: Option<(u64, Watch)>,
+    /// Ends when there may be others that want the node with this number. Returns whether the node was listed.
+    watch: Option<(u64, BoxFuture<'static, bool>)>,
     /// The last deadline before which it has asked who is first.
     asked: Option<Instant>,
     /// Whether it has ended because no caller waits.

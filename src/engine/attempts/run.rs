@@ -310,7 +310,7 @@ impl InSession<'_> {
             return Ok(());
         }
         self.attempt.progress.set_waits_for(WaitsFor::List);
-        match self.wait(Box::pin(look_before_try(path_lock, session, kind))).await? {
+        match self.wait(look_before_try(path_lock, session, kind)).await? {
             InTheWay::Nothing => Ok(()),
             InTheWay::Kept(_) => {
                 // Its node is the sign that makes their owners give them up, which it waits for shortly
@@ -346,16 +346,16 @@ impl InSession<'_> {
                 let slot = self.wait(until_create(seat, self.attempt.if_busy())).await?;
                 self.looked_at = clock::now();
                 let id = requests::new_id(seat.path_lock.naming());
-                let create = requests::create(seat, slot, id.clone());
+                let create = Box::pin(requests::create(seat, slot, id.clone()));
                 let (_, create) = self.create.insert((id, create));
-                let created = wait(seat, create, self.stop).await?;
+                let created = wait(seat, Box::pin(create), self.stop).await?;
                 self.create = None;
                 Ok(created)
             }
             AcquireRequest::MakeParents => {
                 self.attempt.progress.set_waits_for(WaitsFor::Parents);
                 self.subject = Subject::Parent;
-                self.wait(Box::pin(requests::make_parents(seat))).await
+                self.wait(requests::make_parents(seat)).await
             }
             AcquireRequest::List => {
                 if let Some(list) = self.acquiring.take_list() {
@@ -366,13 +366,13 @@ impl InSession<'_> {
                 self.attempt.progress.set_node(own);
                 self.subject = Subject::Directory;
                 self.looked_at = clock::now();
-                self.wait(Box::pin(requests::list_own(seat, own))).await
+                self.wait(requests::list_own(seat, own)).await
             }
             AcquireRequest::Inspect { name } => {
                 self.attempt.progress.set_waits_for(WaitsFor::List);
                 self.attempt.progress.set_node(own);
                 self.subject = Subject::Directory;
-                self.wait(Box::pin(requests::inspect(seat, name))).await
+                self.wait(requests::inspect(seat, name)).await
             }
             AcquireRequest::Watch { predecessor } => {
                 self.subject = Subject::Node(predecessor.as_str().into());
@@ -396,7 +396,7 @@ impl InSession<'_> {
         &mut self,
         own: Option<&str>,
         known: Option<Ahead>,
-        behind: impl Future<Output = AcquireEvent>,
+        behind: impl Future<Output = AcquireEvent> + Send,
     ) -> Result<AcquireEvent, End> {
         let Seat { path_lock, session, kind, .. } = self.seat;
         self.looked_again = false;
@@ -438,7 +438,7 @@ impl InSession<'_> {
                 () = refused => AcquireEvent::Changed,
             }
         };
-        let event = wait(self.seat, event, self.stop);
+        let event = wait(self.seat, Box::pin(event), self.stop);
         let Some(look_at) = self.patience.as_ref().and_then(Patience::look_at) else { return event.await };
         // The list that follows shows who is ahead by then.
         tokio::time::timeout_at(look_at.into(), event).await.unwrap_or(Ok(AcquireEvent::Changed))

@@ -1,6 +1,5 @@
 //! The requests of an attempt, and the events that their answers are.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
@@ -22,6 +21,7 @@ use crate::session::contents::limits::{WatchUse, WindowSlot, changed};
 use crate::session::leftovers::cleanup::{Item, Orphan};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
+use crate::session::threads::background::BoxFuture;
 use crate::values::path::LockPath;
 
 /// The context of a request: the lock, the session and the attempt that it is sent for.
@@ -43,12 +43,12 @@ pub(crate) fn new_id(naming: Naming) -> String {
     }
 }
 
-/// Sends the create and the list together when it is polled first: a session's requests are answered in order
+/// Sends the create, with a fresh id, and the list together when it is polled first: a session's requests are answered in order
 /// (docs/protocol.md#create-and-list). The list is left out if the reply to the create may make it needless:
 /// where a node of this session in the directory can be waited for in memory, it may show that this is right
 /// before the new one (docs/protocol.md#waiting-in-memory); where no other has come lately, that the new one is
 /// first (docs/protocol.md#succession).
-async fn send_create(seat: Seat<'_>, slot: WindowSlot, id: String) -> AcquireEvent {
+pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> AcquireEvent {
     let Seat { path_lock, session, number, kind } = seat;
     let beginning = path_lock.naming().prefix(&id, kind);
     let path = path_lock.path().child(&beginning);
@@ -209,15 +209,6 @@ fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<N
     }
 }
 
-/// A create that has been sent. It is awaited until it is answered, even if the attempt is cancelled.
-pub(crate) type CreateUnderWay<'a> = Pin<Box<dyn Future<Output = AcquireEvent> + Send + 'a>>;
-
-/// Sends a create with a fresh id, and the list with it; see
-/// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create).
-pub(crate) fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> CreateUnderWay<'_> {
-    Box::pin(send_create(seat, slot, id))
-}
-
 /// Creates the directory and those above it.
 pub(crate) async fn make_parents(Seat { path_lock, session, .. }: Seat<'_>) -> AcquireEvent {
     let made = session
@@ -332,7 +323,7 @@ pub(crate) fn list<'a>(
     path_lock: &'a Arc<PathLock>,
     session: &'a Arc<Session>,
     handle: &'a zk::Client,
-) -> Pin<Box<dyn Future<Output = Result<Listing, zk::Error>> + Send + 'a>> {
+) -> BoxFuture<'a, Result<Listing, zk::Error>> {
     if !path_lock.is_fair() {
         return Box::pin(list_alone(path_lock, session, handle));
     }

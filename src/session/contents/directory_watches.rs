@@ -8,13 +8,14 @@
 
 use std::fmt;
 use std::mem;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 
 use zookeeper_client as zk;
 
 use crate::session::contents::limits::{Watching, changed};
+use crate::session::threads::background::BoxFuture;
 use crate::session::threads::mutex::Mutex;
 
 /// A watch is given up if it was not needed between so many looks in a row.
@@ -51,7 +52,7 @@ struct Set {
     session: u64,
     /// When the directory was created.
     czxid: i64,
-    event: Pin<Box<dyn Future<Output = Option<zk::WatchedEvent>> + Send>>,
+    event: BoxFuture<'static, Option<zk::WatchedEvent>>,
     setting: Setting,
     /// How many looks in a row it was not needed between.
     idle: u32,

@@ -176,7 +176,7 @@ pub(crate) async fn persist<T, F>(
     request: impl FnMut(Handle) -> F,
 ) -> Result<T, ReleaseError>
 where
-    F: Future<Output = Result<T, zk::Error>>,
+    F: Future<Output = Result<T, zk::Error>> + Send,
 {
     match Repetition::for_cleanup(window).ask(session, request).await {
         Ok(answer) => Ok(answer),

@@ -134,7 +134,10 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    async fn request<F: Future>(&self, work: impl FnOnce(Handle) -> F) -> Result<F::Output, SessionGone> {
+    async fn request<F: Future + Send>(
+        &self,
+        work: impl FnOnce(Handle) -> F,
+    ) -> Result<F::Output, SessionGone> {
         match self.spare {
             Some(spare) => self.session.request_by(Some(spare.clone()), work).await,
             None => self.session.request(work).await,

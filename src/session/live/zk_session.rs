@@ -25,6 +25,7 @@ use crate::session::contents::nodes::Nodes;
 use crate::session::contents::unknown_creates::UnknownCreates;
 use crate::session::live::lease::{self, Leased, SessionLease};
 use crate::session::reports::log;
+use crate::session::threads::background::BoxFuture;
 use crate::session::threads::clock;
 use crate::session::threads::mutex::Mutex;
 
@@ -136,7 +137,7 @@ impl Session {
     /// library closes the session when the last clone of the handle is dropped, so a clone that is kept
     /// during a pause, or while a watch is waited for, would delay `close` and keep the nodes. So pauses and
     /// waits for watches are outside of `work`, and requests that are sent together are inside.
-    pub(crate) async fn request<F: Future>(
+    pub(crate) async fn request<F: Future + Send>(
         &self,
         work: impl FnOnce(Handle) -> F,
     ) -> Result<F::Output, SessionGone> {
@@ -144,15 +145,23 @@ impl Session {
     }
 
     /// Like [`request`](Self::request), by this handle of the session, which may have a separate connection.
-    pub(crate) async fn request_by<F: Future>(
+    pub(crate) async fn request_by<F: Future + Send>(
         &self,
         handle: Option<zk::Client>,
         work: impl FnOnce(Handle) -> F,
     ) -> Result<F::Output, SessionGone> {
         let handle = handle.ok_or(SessionGone)?;
+        // Boxed, so that a task that waits for something else has no room for it, and the wait is compiled for each
+        // type of answers and not for each request.
+        let work: BoxFuture<'_, F::Output> = Box::pin(work(Handle(handle)));
+        self.until_ended(work).await
+    }
+
+    /// Waits for `work` until the session ends.
+    pub(crate) async fn until_ended<F: Future>(&self, work: F) -> Result<F::Output, SessionGone> {
         tokio::select! {
             biased;
-            answer = work(Handle(handle)) => Ok(answer),
+            answer = work => Ok(answer),
             _ = self.ended() => Err(SessionGone),
         }
     }

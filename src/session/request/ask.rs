@@ -63,7 +63,7 @@ impl<'a> Repetition<'a> {
         mut request: impl FnMut(Handle) -> F,
     ) -> Result<T, Unanswered<SessionGone>>
     where
-        F: Future<Output = Result<T, zk::Error>>,
+        F: Future<Output = Result<T, zk::Error>> + Send,
     {
         loop {
             if let Ok(answer) = self.ask_once(session, &mut request).await? {
@@ -92,7 +92,7 @@ impl<'a> Repetition<'a> {
         request: impl FnOnce(Handle) -> F,
     ) -> Result<Result<T, Failure>, Unanswered<SessionGone>>
     where
-        F: Future<Output = Result<T, zk::Error>>,
+        F: Future<Output = Result<T, zk::Error>> + Send,
     {
         let slot = match self.window {
             Some(window) => Some(window.slot().await),
