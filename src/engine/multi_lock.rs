@@ -28,7 +28,7 @@ use crate::session::core::Core;
 use crate::session::leftovers::cleanup::Ticket;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
-use crate::session::threads::background::BoxFuture;
+use crate::session::threads::BoxFuture;
 
 /// Several locks of one client, at different paths, in the order of these paths on the servers.
 #[derive(Clone, Debug)]

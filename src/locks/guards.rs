@@ -9,7 +9,7 @@ use crate::error::{Lost, ReleaseError};
 use crate::locks::guard_set::Shares;
 use crate::locks::transaction::{DataRead, Transaction};
 use crate::protocol::hold::LockState;
-use crate::session::threads::background::BoxFuture;
+use crate::session::threads::BoxFuture;
 
 /// A guard of any kind, for code that does not depend on the kind: of a lock
 /// ([`LockGuard`](crate::LockGuard)), of several ([`MultiLockGuard`](crate::MultiLockGuard)), or of permits
@@ -176,7 +176,7 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
 pub(crate) mod sealed {
     use crate::error::ReleaseError;
     use crate::locks::guard_set::Shares;
-    use crate::session::threads::background::BoxFuture;
+    use crate::session::threads::BoxFuture;
 
     /// Implemented by the guards of this crate.
     #[expect(unnameable_types, reason = "sealing is the point")]
@@ -679,7 +679,7 @@ macro_rules! guard_methods {
             fn release_boxed(
                 self: Box<Self>,
                 _: $crate::locks::guards::sealed::Inside,
-            ) -> $crate::session::threads::background::BoxFuture<'static, Result<(), crate::ReleaseError>> {
+            ) -> $crate::session::threads::BoxFuture<'static, Result<(), crate::ReleaseError>> {
                 Box::pin(Self::release(*self))
             }
         }

@@ -19,7 +19,7 @@ use crate::session::live::zk_session::{self, Session, SessionGone};
 use crate::session::reports::log;
 use crate::session::request::ask::{Repetition, Unanswered};
 use crate::session::request::retry::RetryPolicy;
-use crate::session::threads::background::BoxFuture;
+use crate::session::threads::BoxFuture;
 use crate::session::threads::background::Handle;
 use crate::session::threads::waker;
 use crate::values::contender::Process;

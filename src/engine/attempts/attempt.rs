@@ -17,7 +17,7 @@ use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::Ahead;
 use crate::session::leftovers::cleanup::Ticket;
 use crate::session::reports::log;
-use crate::session::threads::background::BoxFuture;
+use crate::session::threads::BoxFuture;
 use crate::values::path::NodePath;
 
 /// One attempt to get a lock, or permits of a semaphore.
@@ -245,8 +245,12 @@ impl From<Stopped> for End {
 /// Waits for `work`, until the attempt has to stop or the session ends. A result that is ready has
 /// precedence.
 ///
-/// It is boxed: a task that waits for something else has no room for it, and this is compiled for each type of results.
-pub(crate) async fn wait<T>(seat: Seat<'_>, work: BoxFuture<'_, T>, stop: &mut Stop) -> Result<T, End> {
+/// Box it, so that a task that waits for something else has no room for it, and this is compiled for each type of results.
+pub(crate) async fn wait<T>(
+    seat: Seat<'_>,
+    work: impl Future<Output = T> + Unpin,
+    stop: &mut Stop,
+) -> Result<T, End> {
     tokio::select! {
         biased;
         result = work => Ok(result),

@@ -16,7 +16,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::permits::lease_beginning;
 use crate::session::leftovers::cleanup::{Item, Orphan};
 use crate::session::reports::observer::{self, How};
-use crate::session::threads::background::BoxFuture;
+use crate::session::threads::BoxFuture;
 use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
@@ -88,7 +88,8 @@ impl<'a> InSession<'a> {
         &'b mut self,
         work: F,
     ) -> impl Future<Output = Result<F::Output, End>> + Send + 'b {
-        wait(self.seat, Box::pin(work), self.stop)
+        let work: BoxFuture<'_, F::Output> = Box::pin(work);
+        wait(self.seat, work, self.stop)
     }
 
     /// Pauses before repetition number `failures`, as the retry policy says. The first is sent at once, unless the

@@ -25,7 +25,7 @@ use crate::protocol::room::Arrival;
 use crate::session::contents::limits::{WatchUse, changed};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer;
-use crate::session::threads::background::BoxFuture;
+use crate::session::threads::BoxFuture;
 use crate::session::threads::waker;
 use crate::values::path::LockPath;
 

@@ -348,7 +348,7 @@ impl InSession<'_> {
                 let id = requests::new_id(seat.path_lock.naming());
                 let create = Box::pin(requests::create(seat, slot, id.clone()));
                 let (_, create) = self.create.insert((id, create));
-                let created = wait(seat, Box::pin(create), self.stop).await?;
+                let created = wait(seat, create, self.stop).await?;
                 self.create = None;
                 Ok(created)
             }

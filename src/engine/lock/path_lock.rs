@@ -1,5 +1,5 @@
 //! The state that the handles of one client for one path and recipe share: their queue, and the local
-//! holders; and the registry by which they find it.
+//! holders; and a registry of values by key, in which they find it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

@@ -21,7 +21,7 @@ use crate::session::contents::limits::{WatchUse, WindowSlot, changed};
 use crate::session::leftovers::cleanup::{Item, Orphan};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
-use crate::session::threads::background::BoxFuture;
+use crate::session::threads::BoxFuture;
 use crate::values::path::LockPath;
 
 /// The context of a request: the lock, the session and the attempt that it is sent for.
@@ -43,11 +43,11 @@ pub(crate) fn new_id(naming: Naming) -> String {
     }
 }
 
-/// Sends the create, with a fresh id, and the list together when it is polled first: a session's requests are answered in order
-/// (docs/protocol.md#create-and-list). The list is left out if the reply to the create may make it needless:
-/// where a node of this session in the directory can be waited for in memory, it may show that this is right
-/// before the new one (docs/protocol.md#waiting-in-memory); where no other has come lately, that the new one is
-/// first (docs/protocol.md#succession).
+/// Sends the create with this id, a fresh one, and the list together when it is polled first: a session's requests are
+/// answered in order (docs/protocol.md#create-and-list). The list is left out if the reply to the create may make it
+/// needless: where a node of this session in the directory can be waited for in memory, it may show that this is right
+/// before the new one (docs/protocol.md#waiting-in-memory); where no other has come lately, that the new one is first
+/// (docs/protocol.md#succession).
 pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> AcquireEvent {
     let Seat { path_lock, session, number, kind } = seat;
     let beginning = path_lock.naming().prefix(&id, kind);

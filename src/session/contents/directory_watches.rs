@@ -15,7 +15,7 @@ use std::task::{Context, Waker};
 use zookeeper_client as zk;
 
 use crate::session::contents::limits::{Watching, changed};
-use crate::session::threads::background::BoxFuture;
+use crate::session::threads::BoxFuture;
 use crate::session::threads::mutex::Mutex;
 
 /// A watch is given up if it was not needed between so many looks in a row.

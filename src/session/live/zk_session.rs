@@ -25,7 +25,7 @@ use crate::session::contents::nodes::Nodes;
 use crate::session::contents::unknown_creates::UnknownCreates;
 use crate::session::live::lease::{self, Leased, SessionLease};
 use crate::session::reports::log;
-use crate::session::threads::background::BoxFuture;
+use crate::session::threads::BoxFuture;
 use crate::session::threads::clock;
 use crate::session::threads::mutex::Mutex;
 
@@ -133,8 +133,8 @@ impl Session {
     /// Runs one piece of I/O: `work` sends requests in the session and waits for their answers. It is dropped
     /// when the session ends.
     ///
-    /// This is the only way to the client library's handle, which is lent for no longer than that. The
-    /// library closes the session when the last clone of the handle is dropped, so a clone that is kept
+    /// This and [`Core::lend`](crate::session::core::Core::lend) are the only ways to the client library's handle,
+    /// which is lent for no longer than that. The library closes the session when the last clone of the handle is dropped, so a clone that is kept
     /// during a pause, or while a watch is waited for, would delay `close` and keep the nodes. So pauses and
     /// waits for watches are outside of `work`, and requests that are sent together are inside.
     pub(crate) async fn request<F: Future + Send>(
@@ -157,7 +157,7 @@ impl Session {
         self.until_ended(work).await
     }
 
-    /// Waits for `work` until the session ends.
+    /// Waits for `work`, which need not be `Send`, until the session ends.
     pub(crate) async fn until_ended<F: Future>(&self, work: F) -> Result<F::Output, SessionGone> {
         tokio::select! {
             biased;

@@ -3,7 +3,6 @@
 //! A simulation (`--cfg simulation`) has `simulation/threads.rs` in its place.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, mpsc};
 use std::{io, thread};
 
@@ -38,9 +37,6 @@ pub(crate) fn start(name: &str, work: impl Future<Output = ()> + Send + 'static)
 pub(crate) fn run_blocking(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
-
-/// A future whose type its user does not know.
-pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Spawns a task on the current runtime.
 pub(crate) fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {

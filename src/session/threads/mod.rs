@@ -7,3 +7,6 @@ pub(crate) mod background;
 pub(crate) mod clock;
 pub(crate) mod mutex;
 pub(crate) mod waker;
+
+/// A future whose type its user does not know.
+pub(crate) type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
