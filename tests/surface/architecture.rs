@@ -432,7 +432,7 @@ fn no_files_import_each_other_in_a_circle() {
 #[test]
 fn no_folders_import_each_other_in_a_circle() {
     let folder = |file: &str| file.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-    let room = |file: &str| Some(folder(file)).filter(|it| it != "src/engine").unwrap_or(file.to_owned());
+    let room = |file: &str| Some(folder(file)).filter(|it| it != "src/engine").unwrap_or_else(|| file.into());
     let between = |import: Import| {
         let (from, to) = (room(&import.from), room(&import.to));
         (from != to).then(|| Import { path: import.to_string(), from, to, line: import.line })
