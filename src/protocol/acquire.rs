@@ -678,6 +678,28 @@ mod tests {
         assert_eq!(step, granted(A, 3));
     }
 
+    #[test]
+    fn a_predecessor_that_is_gone_has_changed() {
+        let failed = |kind: FailureKind| AcquireEvent::WatchFailed(kind.into());
+        for changed in [AcquireEvent::Changed, failed(FailureKind::NoNode)] {
+            assert!(changed.is_change(), "{changed:?}");
+        }
+        for other in
+            [failed(FailureKind::Unknown), failed(REFUSED), AcquireEvent::Retry, AcquireEvent::HandedOver]
+        {
+            assert!(!other.is_change(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_try_that_may_wait_after_all_waits_for_the_one_ahead() {
+        let (mut contender, _) =
+            Acquiring::new(MUTEX, Kind::Exclusive, IfBusy::Fail, OwnPredecessor::Watched);
+        contender.wait_if_busy();
+        let step = contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor: name(B, 2) }));
+    }
+
     /// What failed before a wait that ended with a hand-over was not in a row with what fails after it.
     // Shows: suspended
     #[test]

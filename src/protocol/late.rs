@@ -154,6 +154,15 @@ mod tests {
 
     // Shows: live-contender
     #[test]
+    fn those_that_were_seen_last_are_ahead() {
+        let mut waiting = after(ahead(3), WaitsFor::Deletion);
+        assert_eq!(waiting.ahead(), ahead(3).as_ref());
+        waiting.saw(None);
+        assert_eq!(waiting.ahead(), None);
+    }
+
+    // Shows: live-contender
+    #[test]
     fn a_try_is_not_busy_while_an_answer_is_missing() {
         let missing = after(ahead(3), WaitsFor::List).late(IfBusy::Fail, || None);
         assert_eq!(missing, Late::NoAnswer(WaitsFor::List));

@@ -67,6 +67,17 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_not_listed_yet_is_found_later() {
+        let directory = LockPath::parse("", "/a").unwrap();
+        let children = [A, B].map(|id| format!("_c_{id}-lock-0000000001"));
+        let creates = UnknownCreates::default();
+        creates.remember(&directory, A);
+        creates.remember(&directory, B);
+        assert_eq!(creates.take_late(&directory, &children[..1]), [&*children[0]]);
+        assert_eq!(creates.take_late(&directory, &children), [&*children[1]]);
+    }
+
+    #[test]
     fn the_oldest_of_too_many_is_forgotten() {
         let directory = LockPath::parse("", "/a").unwrap();
         let children = [A, B].map(|id| format!("_c_{id}-lock-0000000001"));
