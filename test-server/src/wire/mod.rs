@@ -150,6 +150,17 @@ mod tests {
     }
 
     #[test]
+    fn a_multi_is_read_up_to_what_zookeeper_trips_over() {
+        // A create without an access control list, and an operation that is none.
+        let mut multi = b"\0\0\0\x0f\0\xff\xff\xff\xff".to_vec();
+        multi.extend(b"\0\0\0\x02/a\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0");
+        multi.extend(b"\0\0\0\x63\0\xff\xff\xff\xff");
+        let decode = |since_3_9| Request::decode(opcode::MULTI, &mut Reader::new(&multi), since_3_9);
+        assert_eq!(decode(true), Ok(Request::Multi(vec![Write::NullAcl])));
+        assert_eq!(decode(false), Err(Malformed));
+    }
+
+    #[test]
     fn replies_are_written_as_clients_read_them() {
         let zeros = "\0".repeat(16);
         let refused = format!("\0\0\0\x25\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10{zeros}\0");

@@ -161,7 +161,7 @@ impl Read {
     /// Decodes the reads of a multi-read, which set no watch. Reads and writes do not mix.
     fn decode_multi(reader: &mut Reader<'_>, since_3_9: bool) -> Result<Vec<Self>, Malformed> {
         let mut writes = 0;
-        let reads = multi(reader, |op, reader| match op {
+        let read = |op, reader: &mut Reader<'_>| match op {
             opcode::GET_DATA | opcode::GET_CHILDREN => {
                 let path = reader.string()?;
                 let _watch = reader.bool()?;
@@ -175,7 +175,8 @@ impl Read {
                 writes += 1;
                 Write::decode_in_multi(op, reader, since_3_9).map(|_| Self::Trips)
             }
-        })?;
+        };
+        let reads = multi(reader, read, |_| false)?;
         if (1..reads.len()).contains(&writes) { Err(Malformed) } else { Ok(reads) }
     }
 }
@@ -259,7 +260,9 @@ impl Request {
                 write => Self::Write(write),
             },
             opcode::MULTI => {
-                Self::Multi(multi(reader, |op, reader| Write::decode_in_multi(op, reader, since_3_9))?)
+                let write = |op, reader: &mut Reader<'_>| Write::decode_in_multi(op, reader, since_3_9);
+                // ZooKeeper trips over it while it reads, and does not see what comes after it.
+                Self::Multi(multi(reader, write, |write| *write == Write::NullAcl)?)
             }
             opcode::MULTI_READ => Self::MultiRead(Read::decode_multi(reader, since_3_9)?),
             opcode::GET_DATA => Self::Read(Read::Data { path: reader.text()?, watch: reader.bool()? }),
@@ -360,9 +363,11 @@ impl Request {
     }
 }
 
+/// Reads the operations of a multi, up to one that ends it.
 fn multi<T>(
     reader: &mut Reader<'_>,
     mut item: impl FnMut(i32, &mut Reader<'_>) -> Result<T, Malformed>,
+    ends: impl Fn(&T) -> bool,
 ) -> Result<Vec<T>, Malformed> {
     let mut items = Vec::new();
     loop {
@@ -372,6 +377,11 @@ fn multi<T>(
         if done {
             return Ok(items);
         }
-        items.push(item(op, reader)?);
+        let item = item(op, reader)?;
+        let is_last = ends(&item);
+        items.push(item);
+        if is_last {
+            return Ok(items);
+        }
     }
 }
