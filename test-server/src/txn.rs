@@ -1,6 +1,7 @@
 //! Transactions: the conditions and permissions of writes, and multis that are applied as a whole or not at
 //! all.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::address::Network;
@@ -99,9 +100,22 @@ pub(crate) fn apply(
 ) -> Result<(Vec<Effect>, Vec<Change>), (usize, ServerError)> {
     let mut effects = Vec::with_capacity(writes.len());
     let (mut changes, mut undos) = (Vec::new(), Vec::new());
+    // Containers with the flag of an ephemeral node: ZooKeeper 3.9 takes them for one until the multi is
+    // applied.
+    let mut ephemeral = HashSet::new();
     for (index, write) in writes.iter().enumerate() {
-        match one(tree, who, write, at) {
+        match one(tree, who, write, at, &ephemeral) {
             Ok((effect, change, undo)) => {
+                match (write, &effect) {
+                    (
+                        Write::Create(Create { opcode: opcode::CREATE_CONTAINER, flags: 1 | 3, .. }),
+                        Effect::Created(path, _),
+                    ) => {
+                        ephemeral.insert(path.clone());
+                    }
+                    (Write::Delete { path, .. }, _) => drop(ephemeral.remove(path)),
+                    _ => {}
+                }
                 effects.push(effect);
                 changes.extend(change);
                 undos.extend(undo);
@@ -119,9 +133,15 @@ pub(crate) fn apply(
 
 type Done = (Effect, Option<Change>, Option<Undo>);
 
-fn one(tree: &mut Tree, who: Who<'_>, write: &Write, at: Stamp) -> Result<Done, ServerError> {
+fn one(
+    tree: &mut Tree,
+    who: Who<'_>,
+    write: &Write,
+    at: Stamp,
+    ephemeral: &HashSet<String>,
+) -> Result<Done, ServerError> {
     match write {
-        Write::Create(request) => create(tree, who, request, at),
+        Write::Create(request) => create(tree, who, request, at, ephemeral),
         Write::Delete { path, version } => delete(tree, who, path, *version, at),
         Write::SetData { path, data, version } => {
             validate(path)?;
@@ -183,7 +203,13 @@ fn mode(request: &Create, session: i64) -> Result<(NodeKind, bool), ServerError>
     Ok((kind, sequential))
 }
 
-fn create(tree: &mut Tree, who: Who<'_>, request: &Create, at: Stamp) -> Result<Done, ServerError> {
+fn create(
+    tree: &mut Tree,
+    who: Who<'_>,
+    request: &Create,
+    at: Stamp,
+    ephemeral: &HashSet<String>,
+) -> Result<Done, ServerError> {
     let (kind, sequential) = mode(request, who.session)?;
     let (parent_path, _) = split(&request.path).ok_or(ServerError::BadArguments)?;
     if request.path.contains('\0') {
@@ -201,7 +227,7 @@ fn create(tree: &mut Tree, who: Who<'_>, request: &Create, at: Stamp) -> Result<
     if tree.get(&path).is_some() {
         return Err(ServerError::NodeExists);
     }
-    if parent.owner() != 0 {
+    if parent.owner() != 0 || ephemeral.contains(parent_path) {
         return Err(ServerError::NoChildrenForEphemerals);
     }
     let undo = tree.create(&path, request.data.clone(), acl, kind, at);
@@ -361,6 +387,30 @@ mod tests {
             1 => path().prop_map(|path| Write::SetAcl { path, acl: anyone(), version: -1 }),
             1 => (path(), -1..2i32).prop_map(|(path, version)| Write::Check { path, version }),
         ]
+    }
+
+    #[test]
+    fn a_container_with_an_ephemeral_flag_has_no_children_in_its_multi() {
+        let create = |path: &str, opcode, flags| {
+            Write::Create(Create { opcode, path: path.to_owned(), data: None, acl: anyone(), flags, ttl: -1 })
+        };
+        let child = || create("/a/b", opcode::CREATE2, 0);
+        for flags in [1, 3] {
+            let mut tree = Tree::new();
+            let container = create("/a", opcode::CREATE_CONTAINER, flags);
+            let made =
+                apply(&mut tree, ANONYMOUS, std::slice::from_ref(&container), Stamp::default()).unwrap().0;
+            let Effect::Created(path, _) = &made[0] else { panic!("{made:?}") };
+            let delete = Write::Delete { path: path.clone(), version: -1 };
+            let below = create(&format!("{path}/b"), opcode::CREATE2, 0);
+            assert!(apply(&mut tree, ANONYMOUS, &[below], Stamp::default()).is_ok(), "it is a container");
+            let mut tree = Tree::new();
+            let below = create(&format!("{path}/b"), opcode::CREATE2, 0);
+            let refused = apply(&mut tree, ANONYMOUS, &[container.clone(), below], Stamp::default());
+            assert_eq!(refused.unwrap_err(), (1, ServerError::NoChildrenForEphemerals));
+            let again = [container, delete, create("/a", opcode::CREATE2, 0), child()];
+            assert!(apply(&mut tree, ANONYMOUS, &again, Stamp::default()).is_ok());
+        }
     }
 
     proptest! {
