@@ -335,6 +335,23 @@ async fn an_unanswered_ping_is_not_noticed_while_events_arrive() {
     assert!(apart > client.session_timeout() * 4 / 5, "{state} after {apart:?}");
 }
 
+#[tokio::test]
+async fn mkdir_goes_on_while_others_delete() {
+    let server = Server::start().unwrap();
+    let client = connect(&server.connect_string()).await;
+    // As if the one above were deleted before each create.
+    let _gone = server.fail(Match::op(Op::Create).path("/a/b/c").always(), -101);
+    let creates = async {
+        let many = |view: View<'_>| view.counters().requests(Op::Create) > 100;
+        assert!(server.wait_until(many, SOON).await, "it has come to an end");
+    };
+    let options = zk::CreateMode::Persistent.with_acls(open());
+    tokio::select! {
+        made = client.mkdir("/a/b/c", &options) => panic!("{made:?}"),
+        () = creates => {}
+    }
+}
+
 /// Returns when each of the first tries came to a server that gives no session, since before the first.
 async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

@@ -16,7 +16,7 @@ use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::permits::{LimitNode, Seen, free, other_limit};
 use crate::session::contents::limits::{WatchUse, Watching};
 use crate::session::live::zk_session::{Session, SessionGone};
-use crate::values::path::NodePath;
+use crate::values::path::{NodePath, above};
 
 /// The watches of one look, counted against the session's limit.
 pub(crate) struct Watches {
@@ -203,26 +203,26 @@ pub(crate) async fn set_limit(
     let data = &permits.to_be_bytes();
     let path = semaphore.limit.server();
     // Whether the last request was about the directories above the node.
-    let above = &AtomicBool::new(false);
+    let makes_above = &AtomicBool::new(false);
     let LockOptions { acl, parents, .. } = path_lock.options();
     let written = path_lock.client().ask(|session, handle| async move {
-        above.store(false, Ordering::Relaxed);
+        makes_above.store(false, Ordering::Relaxed);
         match handle.set_data(path, data, None).await {
             Err(zk::Error::NoNode) => {}
             answer => return answer.map(drop),
         }
-        above.store(true, Ordering::Relaxed);
-        path_lock.client().make_directories_above(&handle, &semaphore.limit, acl, *parents).await?;
+        makes_above.store(true, Ordering::Relaxed);
+        path_lock.client().make_directories(&handle, above(path), acl, *parents).await?;
         match session.create(&handle, path, data, (zk::CreateMode::Persistent, acl)).await {
             Err(zk::Error::NodeExists) => {
-                above.store(false, Ordering::Relaxed);
+                makes_above.store(false, Ordering::Relaxed);
                 handle.set_data(path, data, None).await.map(drop)
             }
             answer => answer.map(drop),
         }
     });
     written.await.map_err(|unanswered| {
-        let subject = if above.load(Ordering::Relaxed) { Subject::Parent } else { Subject::Directory };
+        let subject = if makes_above.load(Ordering::Relaxed) { Subject::Parent } else { Subject::Directory };
         error_of(path_lock, Purpose::Limit, (&semaphore.limit, subject), unanswered)
     })
 }

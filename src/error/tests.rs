@@ -117,9 +117,10 @@ const PURPOSES: [Purpose; 9] = [
     Purpose::Conversion,
 ];
 
-fn failures() -> [(RequestFailure, ErrorKind); 15] {
+fn failures() -> [(RequestFailure, ErrorKind); 16] {
     [
         (RequestFailure::Connection(no_source()), ErrorKind::Connection),
+        (RequestFailure::NoDirectory, ErrorKind::Connection),
         (RequestFailure::NoAuth, ErrorKind::NoAuth),
         (RequestFailure::Rejected(no_source()), ErrorKind::Rejected),
         (RequestFailure::InvalidPath(no_source()), ErrorKind::Rejected),

@@ -38,9 +38,12 @@ impl Failure {
         }
     }
 
-    /// Returns the caller's error for a request that was not answered.
+    /// Returns the caller's error for a request that was repeated in vain.
     pub(crate) fn unanswered(&self) -> RequestFailure {
-        RequestFailure::Connection(Arc::clone(&self.cause))
+        match self.kind {
+            FailureKind::NoNode => RequestFailure::NoDirectory,
+            _ => RequestFailure::Connection(Arc::clone(&self.cause)),
+        }
     }
 }
 
@@ -100,6 +103,19 @@ pub(crate) enum Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{Error, Purpose};
+
+    #[test]
+    fn a_directory_that_was_gone_at_each_try_is_no_silence_of_the_servers() {
+        let told = |kind: FailureKind| {
+            Error::new(Purpose::Lock, "/lock", Failure::from(kind).unanswered()).to_string()
+        };
+        let gone = r#"cannot acquire the lock "/lock": its directory is deleted each time"#;
+        assert_eq!(told(FailureKind::NoNode), gone);
+        for kind in [FailureKind::Unknown, FailureKind::NotNow] {
+            assert_eq!(told(kind), r#"no ZooKeeper server answered a request to acquire the lock "/lock""#);
+        }
+    }
 
     #[test]
     fn failures_of_one_kind_are_equal_whatever_their_cause() {

@@ -6,7 +6,7 @@ use crate::session::core::Core;
 use crate::session::live::zk_session::{Session, answers};
 use crate::session::threads::clock;
 use crate::values::options::{Acl, ParentNodes, Permissions};
-use crate::values::path::LockPath;
+use crate::values::path::above;
 
 /// The error of a write.
 pub(crate) trait WriteError {
@@ -110,31 +110,17 @@ impl Session {
 }
 
 impl Core {
-    /// Creates the directories above a node that are missing, after a request that failed because of them.
-    pub(crate) async fn make_directories_above(
-        &self,
-        handle: &zk::Client,
-        node: &LockPath,
-        acl: &[Acl],
-        parents: ParentNodes,
-    ) -> Result<(), zk::Error> {
-        // There is always a root.
-        let directory = node.parent().ok_or(zk::Error::NoNode)?;
-        self.make_directories(handle, &directory, acl, parents).await
-    }
-
     /// Creates a directory and those above it that are missing, as containers if the servers know them.
     pub(crate) async fn make_directories(
         &self,
         handle: &zk::Client,
-        directory: &LockPath,
+        path: &str,
         acl: &[Acl],
         parents: ParentNodes,
     ) -> Result<(), zk::Error> {
-        let (acls, path) = (to_library(acl), directory.server());
-        // Tries upwards from the leaf until a parent exists, then creates downwards.
+        let acls = to_library(acl);
         let make =
-            async |mode: zk::CreateMode| handle.mkdir(path, &mode.with_acls(zk::Acls::new(&acls))).await;
+            async |mode: zk::CreateMode| mkdir(handle, path, &mode.with_acls(zk::Acls::new(&acls))).await;
         if parents == ParentNodes::Persistent || !self.makes_containers() {
             return make(zk::CreateMode::Persistent).await;
         }
@@ -150,6 +136,25 @@ impl Core {
         }
         self.make_no_containers();
         make(zk::CreateMode::Persistent).await
+    }
+}
+
+/// Creates upwards from the leaf until a parent exists, then downwards. `NoNode` if one was deleted meanwhile: the
+/// client library's `mkdir` goes up and down for as long as that happens (docs/upstream/smaller.md).
+async fn mkdir(handle: &zk::Client, path: &str, options: &zk::CreateOptions<'_>) -> Result<(), zk::Error> {
+    let (mut path, mut below, mut up) = (path, Vec::new(), true);
+    loop {
+        match handle.create(path, &[], options).await {
+            Err(zk::Error::NoNode) if up && above(path) != "/" => {
+                below.push(path);
+                path = above(path);
+            }
+            Ok(_) | Err(zk::Error::NodeExists) => {
+                let Some(next) = below.pop() else { return Ok(()) };
+                (path, up) = (next, false);
+            }
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -174,11 +179,29 @@ pub(crate) fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
 
 #[cfg(test)]
 mod tests {
-    use zookeeper_test_server::{Server, Version};
+    use zookeeper_test_server::{Match, Op, Server, Version};
 
     use super::*;
     use crate::error::LostReason;
     use crate::protocol::lease::LeaseMargin;
+
+    /// Of which the one above is deleted before each create.
+    #[tokio::test]
+    async fn a_directory_that_cannot_be_made_is_given_up() {
+        let server = Server::start().unwrap();
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let open = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+        let gone = server.fail(Match::op(Op::Create).path("/a/b").always(), -101);
+        let made = tokio::time::timeout(std::time::Duration::from_secs(20), mkdir(&handle, "/a/b/c", &open));
+        assert_eq!(made.await.expect("it is tried again and again"), Err(zk::Error::NoNode));
+        assert_eq!(server.counters().requests(Op::Create), 4);
+        gone.remove();
+        for _ in 0..2 {
+            assert_eq!(mkdir(&handle, "/a/b/c", &open).await, Ok(()));
+        }
+        assert_eq!(server.counters().requests(Op::Create), 4 + 3 + 1);
+        assert!(server.exists("/a/b/c"));
+    }
 
     // Shows: renewal, replaced-session
     #[tokio::test]

@@ -214,12 +214,6 @@ impl LockPath {
         &self.server[self.namespace..]
     }
 
-    /// Returns the directory above, for a node that is in no lock's directory; `None` if that is the root.
-    pub(crate) fn parent(&self) -> Option<Self> {
-        let (above, _) = self.server.rsplit_once('/').filter(|(above, _)| !above.is_empty())?;
-        Some(Self { server: above.into(), namespace: self.namespace, subdirectory: 0 })
-    }
-
     /// Returns the path of a child of this directory on the servers.
     pub(crate) fn child(&self, name: &str) -> String {
         // Each request builds such a path, and `format!` is slower.
@@ -235,6 +229,11 @@ impl LockPath {
     pub(crate) fn to_user(&self, server: &str) -> NodePath {
         NodePath(server.get(self.namespace..).unwrap_or(server).into())
     }
+}
+
+/// Returns the path of the directory above a node.
+pub(crate) fn above(path: &str) -> &str {
+    path.rsplit_once('/').map_or("/", |(above, _)| if above.is_empty() { "/" } else { above })
 }
 
 impl fmt::Debug for LockPath {

@@ -61,6 +61,7 @@ struct State {
     to_client_stalled: bool,
     refusing: bool,
     listening: bool,
+    delay: Duration,
     failed: Option<String>,
     closed: bool,
     links: Vec<Link>,
@@ -79,6 +80,9 @@ struct Link {
     pumps: usize,
 }
 
+/// A new leader does.
+const LISTENS_WITHIN: Duration = Duration::from_secs(2);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     ToServer,
@@ -94,13 +98,18 @@ impl Proxy {
         Self::start_patient(target, Duration::ZERO)
     }
 
-    /// The same, but who connects while the target does not listen is kept waiting for so long. A member of
-    /// an ensemble dials the new leader before that listens, and tries again when it is refused, but gives
-    /// up, and calls for another election, when it is accepted and reset.
+    /// Stands in front of the quorum port of a member of an ensemble. Another member dials a new leader before that
+    /// listens, and tries again when it is refused, but gives up, and calls for another election, when it is accepted
+    /// and reset: so here it is kept waiting.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_patient(target: SocketAddr, patience: Duration) -> io::Result<Self> {
+    pub fn of_quorum(target: SocketAddr) -> io::Result<Self> {
+        Self::start_patient(target, LISTENS_WITHIN)
+    }
+
+    /// Who connects while the target does not listen is kept waiting for so long.
+    fn start_patient(target: SocketAddr, patience: Duration) -> io::Result<Self> {
         let ports = Ports::take()?;
         let address = SocketAddr::from(([127, 0, 0, 1], ports.port(0)));
         let (state, changed) = (Mutex::default(), Condvar::new());
@@ -140,6 +149,11 @@ impl Proxy {
         let mut state = self.shared.lock();
         (state.to_server_stalled, state.to_client_stalled) = (false, false);
         self.shared.changed.notify_all();
+    }
+
+    /// Passes on what the server says this much later, from the next read on.
+    pub fn delay(&self, delay: Duration) {
+        self.shared.lock().delay = delay;
     }
 
     /// The connections that there are fall silent both ways, for as long as they last, and so do the `next`
@@ -391,6 +405,12 @@ fn pump(shared: &Shared, number: u64, way: Way, from: Arc<TcpStream>, to: Weak<T
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             read => read,
         };
+        if way == Way::ToClient {
+            let delay = shared.lock().delay;
+            // What comes meanwhile is read after it, and so is late too.
+            #[expect(clippy::disallowed_methods, reason = "this is the delay itself")]
+            thread::sleep(delay);
+        }
         if !shared.pass(way, number) {
             break;
         }
@@ -415,6 +435,7 @@ fn pump(shared: &Shared, number: u64, way: Way, from: Arc<TcpStream>, to: Weak<T
 mod tests {
     use std::net::Ipv4Addr;
     use std::sync::mpsc;
+    use std::time::Instant;
 
     use super::*;
 
@@ -483,6 +504,17 @@ mod tests {
         arrives(&server, &client, b"half closed");
         drop(server);
         assert_eq!(read_end(&client).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_delay_is_that_of_the_server() {
+        let (proxy, client, server) = pair();
+        let delay = Duration::from_millis(50);
+        proxy.delay(delay);
+        let begun = Instant::now();
+        arrives(&server, &client, b"late");
+        assert!(begun.elapsed() >= delay);
+        arrives(&client, &server, b"there");
     }
 
     #[test]

@@ -12,9 +12,6 @@ pub(crate) const TICK: Duration = Duration::from_secs(2);
 /// That of the [impatient](Ensemble::impatient).
 pub(crate) const SHORT_TICK: Duration = Duration::from_millis(500);
 
-/// A new leader does.
-const LISTENS_WITHIN: Duration = Duration::from_secs(2);
-
 /// By who dials and who is dialled, as the followers dial the leader.
 type Links = Arc<Mutex<HashMap<(usize, usize), Arc<Proxy>>>>;
 
@@ -45,7 +42,7 @@ impl Ensemble {
             // Votes may go round a proxy, because members tell each other where they really are; what
             // followers and leader say to each other never does.
             let options = defaults().sync_limit(10).quorum_addr(move |viewer, target, real| {
-                let proxy = Proxy::start_patient(real.quorum, LISTENS_WITHIN).expect("a port");
+                let proxy = Proxy::of_quorum(real.quorum).expect("a port");
                 let quorum = proxy.address();
                 lock(&made).insert((viewer, target), Arc::new(proxy));
                 MemberAddrs { quorum, ..real }

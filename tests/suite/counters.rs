@@ -153,9 +153,7 @@ async fn the_node_is_curators(env: &Env) {
     assert!(env.stat(&path).await.is_none(), "a look creates nothing");
     for value in [258, -2, i64::MIN] {
         within("the set", counter.set(value)).await.unwrap();
-        let outsider = env.outsider().await;
-        outsider.sync(&path).await.unwrap();
-        let (data, stat) = outsider.get_data(&path).await.unwrap();
+        let (data, stat) = env.get_data(&path).await.unwrap();
         assert_eq!((data, stat.ephemeral_owner), (value.to_be_bytes().to_vec(), 0));
     }
     // As another language writes it.

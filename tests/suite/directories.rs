@@ -55,7 +55,7 @@ async fn those_that_exist_are_left_as_they_are(env: &Env) {
     mutex.lock().await.unwrap().release().await.unwrap();
     let after = env.stat(&path).await.unwrap();
     assert_eq!((after.czxid, after.mzxid, after.ephemeral_owner), (before.czxid, before.mzxid, 0));
-    assert_eq!(outsider.get_data(&path).await.unwrap().0, b"not yours");
+    assert_eq!(env.get_data(&path).await.unwrap().0, b"not yours");
 }
 
 async fn one_deleted_between_two_locks_is_made_again(env: &Env) {

@@ -137,9 +137,7 @@ async fn a_transaction_commits_while_it_is_held(env: &Env) {
     let transaction = guard.transaction().check(&data, Some(0)).set_data(&data, b"1", Some(0));
     let transaction = transaction.create(&log, b"x").check(&data, Some(1));
     within("an answer", transaction.commit()).await.unwrap();
-    let outsider = env.outsider().await;
-    outsider.sync(&data).await.unwrap();
-    assert_eq!(outsider.get_data(&data).await.unwrap().0, b"1");
+    assert_eq!(env.get_data(&data).await.unwrap().0, b"1");
     // All or nothing.
     let transaction = guard.transaction().delete(&log, None).set_data(&data, b"2", Some(7));
     match within("an answer", transaction.commit()).await.unwrap_err() {

@@ -37,7 +37,7 @@ async fn they_come_back_after_their_sessions(env: &Env) {
             _ => assert!(within("a change", states.changed()).await.is_some()),
         }
     }
-    let (data, _) = env.outsider().await.get_data(node.path()).await.unwrap();
+    let (data, _) = env.get_data(node.path()).await.unwrap();
     assert_eq!(data, b"b");
     within("the end", node.close()).await.unwrap();
     assert!(env.stat(&env.path("node")).await.is_none());
@@ -73,6 +73,6 @@ async fn a_name_is_taken_over_when_its_owner_goes(env: &Env) {
     within("the conflict", conflict).await.unwrap();
     drop(first);
     within("the join", second.wait_for_initial_create(SOON)).await.unwrap();
-    let (data, _) = env.outsider().await.get_data(&env.path("group/1")).await.unwrap();
+    let (data, _) = env.get_data(&env.path("group/1")).await.unwrap();
     assert_eq!(data, b"second");
 }

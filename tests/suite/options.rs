@@ -116,18 +116,15 @@ async fn values_that_cannot_work_are_refused(env: &Env) {
 async fn the_data_of_the_nodes_can_be_seen(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
-    let outsider = env.outsider().await;
     for data in [&b"host-7:4711"[..], b"", b"\0\xff not text"] {
         let mutex = InterProcessMutex::builder(&client, &path).data(data).build().unwrap();
         let guard = mutex.lock().await.unwrap();
-        outsider.sync(&path).await.unwrap();
-        assert_eq!(outsider.get_data(&guard.node()).await.unwrap().0, data);
-        assert_eq!(outsider.get_data(&path).await.unwrap().0, b"", "the directory has none");
+        assert_eq!(env.get_data(&guard.node()).await.unwrap().0, data);
+        assert_eq!(env.get_data(&path).await.unwrap().0, b"", "the directory has none");
         guard.release().await.unwrap();
     }
     let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
-    outsider.sync(&path).await.unwrap();
-    let data = String::from_utf8(outsider.get_data(&guard.node()).await.unwrap().0).unwrap();
+    let data = String::from_utf8(env.get_data(&guard.node()).await.unwrap().0).unwrap();
     assert!(data.contains(&format!("/{}/suite-", std::process::id())), "{data}");
     guard.release().await.unwrap();
 }

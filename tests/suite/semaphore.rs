@@ -101,7 +101,7 @@ async fn many_at_once_or_none(env: &Env) {
     assert_eq!(theirs.participants().await.unwrap(), four.nodes());
     four.release().await.unwrap();
     let five = within("all", ours.acquire_many(5, SOON)).await.unwrap();
-    assert_eq!(theirs.available_permits().await.unwrap(), 0);
+    assert_eq!(ours.available_permits().await.unwrap(), 0);
     five.release().await.unwrap();
     env.wait_no_permits().await;
 }
@@ -239,7 +239,7 @@ async fn the_limit_is_set_while_it_is_used(env: &Env) {
     let third = spawn(&theirs, 1);
     env.wait_count(&env.locks(), 2).await;
     ours.set_limit(2).await.unwrap();
-    let (data, _) = env.outsider().await.get_data(&format!("{}/permits", env.lock_path())).await.unwrap();
+    let (data, _) = env.get_data(&format!("{}/permits", env.lock_path())).await.unwrap();
     assert_eq!(data, [0, 0, 0, 2]);
     let second = within("room for two", second).await.unwrap().unwrap();
     env.wait_count(&env.locks(), 1).await;
@@ -386,7 +386,7 @@ async fn a_permit_says_where_it_is(env: &Env) {
     assert_eq!((permit.path(), semaphore.path()), (&*env.lock_path(), &*env.lock_path()));
     for node in permit.nodes() {
         assert!(node.starts_with(&format!("{}/", env.leases())), "{node}");
-        let (data, stat) = env.outsider().await.get_data(&node).await.unwrap();
+        let (data, stat) = env.get_data(&node).await.unwrap();
         assert_eq!((&data[..], stat.ephemeral_owner), (&b"worker-7"[..], client.session_id().unwrap()));
     }
     assert_eq!(semaphore.participants().await.unwrap(), permit.nodes());
@@ -601,10 +601,9 @@ async fn an_acl_goes_to_all_its_nodes(env: &Env) {
         InterProcessSemaphore::builder(&client, &path, 2).acl([Acl::creator_all()]).build().unwrap();
     semaphore.set_limit(2).await.unwrap();
     let permit = semaphore.acquire(SOON).await.unwrap();
-    let outsider = env.outsider().await;
     let limit = format!("{path}/permits");
     for node in [path.clone(), env.locks(), env.leases(), limit, permit.nodes().remove(0).to_string()] {
-        assert!(matches!(outsider.get_data(&node).await, Err(zk::Error::NoAuth)), "{node}");
+        assert!(matches!(env.get_data(&node).await, Err(zk::Error::NoAuth)), "{node}");
     }
     let stranger = env.semaphore(2).await;
     for error in [

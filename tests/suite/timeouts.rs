@@ -91,7 +91,8 @@ async fn a_question_is_answered_at_once(env: &Env) {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(env.children(&path).await.len(), 1, "the question has left a node");
+        // Where a member that lags behind showed no node, there was one, which the client is deleting.
+        env.wait_count(&path, 1).await;
         guard.release().await.unwrap();
         ask(&theirs, past).await.unwrap().release().await.unwrap();
         assert!(env.children(&path).await.is_empty());

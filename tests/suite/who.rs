@@ -68,7 +68,7 @@ async fn a_queue_says_who_is_in_it(env: &Env) {
     let guard = within("the second in line", place.lock()).await.unwrap();
     assert_eq!(names(&holder.queue().await.unwrap()), ["shop"]);
     guard.release().await.unwrap();
-    assert!(!holder.is_locked().await.unwrap());
+    assert!(!other.is_locked().await.unwrap());
 }
 
 // Shows: identity

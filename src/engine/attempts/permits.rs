@@ -15,7 +15,7 @@ use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::queue::SharedQueue;
 use crate::engine::request::look::{Subject, refused_again, refused_in};
-use crate::engine::request::requests::{Seat, answer, make_directories, meaning, new_id, stat};
+use crate::engine::request::requests::{Seat, make_directories, meaning, new_id, stat};
 use crate::engine::semaphore::{Watches, invalid, limit, look, look_and_watch, mismatch};
 use crate::error::AcquireError;
 use crate::protocol::acquire::{AcquireEvent, IfBusy, Orphans, OwnNode};
@@ -207,11 +207,8 @@ impl<'a> InSession<'a> {
             PermitsRequest::MakeLeases => {
                 self.attempt.progress.set_waits_for(WaitsFor::Parents);
                 self.subject = Subject::Parent;
-                let made = session.request(|handle| async move {
-                    make_directories(path_lock, &semaphore.leases, &handle).await
-                });
-                let made = self.wait(made).await?;
-                Ok(PermitsEvent::Made(answer(session, made)))
+                let made = make_directories(self.seat, &semaphore.leases);
+                Ok(PermitsEvent::Made(self.wait(made).await?))
             }
             PermitsRequest::Take(take) => self.take(head, take).await,
             PermitsRequest::Inspect { names } => {

@@ -355,7 +355,8 @@ impl InSession<'_> {
             AcquireRequest::MakeParents => {
                 self.attempt.progress.set_waits_for(WaitsFor::Parents);
                 self.subject = Subject::Parent;
-                self.wait(requests::make_parents(seat)).await
+                let made = requests::make_directories(seat, seat.path_lock.path());
+                Ok(AcquireEvent::ParentsMade(self.wait(made).await?))
             }
             AcquireRequest::List => {
                 if let Some(list) = self.acquiring.take_list() {

@@ -17,7 +17,7 @@ use crate::session::live::zk_session::{Handle, Session, SessionGone, cause};
 use crate::session::request::ask::{Repetition, Unanswered};
 use crate::session::request::retry::contended_pause;
 use crate::values::options::{Acl, ParentNodes};
-use crate::values::path::LockPath;
+use crate::values::path::{LockPath, above};
 
 /// A counter, as the handles of it see it.
 pub(crate) struct Counter {
@@ -219,7 +219,7 @@ impl Work {
                     CounterRequest::Read { sync } => counter.read(&handle, sync).await,
                     CounterRequest::MakeParents => {
                         let Counter { path, acl, parents, client } = &**counter;
-                        client.make_directories_above(&handle, path, acl, *parents).await?;
+                        client.make_directories(&handle, above(path.server()), acl, *parents).await?;
                         Ok(CounterEvent::ParentsMade)
                     }
                     CounterRequest::Create { value } => counter.create(session, &handle, value).await,

@@ -131,7 +131,7 @@ impl Records {
     async fn make_directory(&self) -> bool {
         let made = self.client.ask(|_, handle| async move {
             let acl = &self.client.acl;
-            self.client.make_directories_above(&handle, &self.record, acl, ParentNodes::Persistent).await
+            self.client.make_directories(&handle, self.directory.server(), acl, ParentNodes::Persistent).await
         });
         made.await.is_ok()
     }

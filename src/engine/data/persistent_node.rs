@@ -20,7 +20,7 @@ use crate::session::request::ask::{Repetition, Unanswered};
 use crate::session::request::retry::{RetryPolicy, clean_up_pause};
 use crate::session::threads::waker::contain_panic;
 use crate::values::options::{Acl, ParentNodes};
-use crate::values::path::LockPath;
+use crate::values::path::{LockPath, above};
 
 /// Whose turn it is to have the node at a path, of the handles of one client. Two of one session at once could
 /// take each other's node for their own when creates are not answered.
@@ -398,10 +398,9 @@ impl Stay<'_> {
     }
 
     async fn make_parents(&mut self, missing: Failure) -> Next {
-        let (client, ManagedNode { path, acl, parents, .. }, session) =
-            (self.client, self.node, self.session);
+        let (client, node, session) = (self.client, self.node, self.session);
         let made = session.request(|handle| async move {
-            client.make_directories_above(&handle, path, acl, *parents).await
+            client.make_directories(&handle, above(node.path.server()), &node.acl, node.parents).await
         });
         let failure = match made.await {
             // This does not retry without a pause if the nodes are deleted all the time.

@@ -18,7 +18,7 @@ use crate::session::contents::limits::{WatchUse, changed};
 use crate::session::contents::nodes::RefusedOrphan;
 use crate::session::leftovers::deletion::first_refused;
 use crate::session::live::zk_session::Session;
-use crate::values::path::{LockPath, NodePath};
+use crate::values::path::{LockPath, NodePath, above};
 
 /// Returns the paths of the contenders of a lock, all or those of one kind, in order.
 pub(crate) async fn participants(
@@ -124,10 +124,7 @@ pub(crate) fn error_of(
     }
     match subject {
         Subject::Directory => error.at(directory.whole()),
-        Subject::Parent => match directory.parent() {
-            Some(parent) if !parent.whole().is_empty() => error.at(parent.whole()),
-            _ => error.at("/"),
-        },
+        Subject::Parent => error.at(above(directory.whole())),
         Subject::Node(name) => error.at(directory.user_child(&name)),
     }
 }

@@ -209,12 +209,16 @@ fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<N
     }
 }
 
-/// Creates the directory and those above it.
-pub(crate) async fn make_parents(Seat { path_lock, session, .. }: Seat<'_>) -> AcquireEvent {
-    let made = session
-        .request(|handle| async move { make_directories(path_lock, path_lock.path(), &handle).await })
-        .await;
-    AcquireEvent::ParentsMade(answer(session, made))
+/// Creates a directory of a lock and those above it that are missing.
+pub(crate) async fn make_directories(
+    Seat { path_lock, session, .. }: Seat<'_>,
+    directory: &LockPath,
+) -> Answer<()> {
+    let (client, LockOptions { acl, parents, .. }) = (path_lock.client(), path_lock.options());
+    let made = session.request(|handle| async move {
+        client.make_directories(&handle, directory.server(), acl, *parents).await
+    });
+    answer(session, made.await)
 }
 
 /// Lists the directory for the contender with the node `own`, if it has one.
@@ -392,14 +396,4 @@ pub(crate) fn delete_late_creates(
             done: None,
         });
     }
-}
-
-/// Creates a directory of a lock and those above it that are missing.
-pub(crate) async fn make_directories(
-    path_lock: &PathLock,
-    directory: &LockPath,
-    handle: &zk::Client,
-) -> Result<(), zk::Error> {
-    let LockOptions { acl, parents, .. } = path_lock.options();
-    path_lock.client().make_directories(handle, directory, acl, *parents).await
 }

@@ -119,8 +119,7 @@ impl Cleanup {
         (Self { items, pending }, queue)
     }
 
-    /// Submits an item. Its queue is bounded by the number of nodes, which the slots of the path locks
-    /// limit.
+    /// Submits an item. Its queue is bounded by the number of nodes, which the slots of the path locks limit.
     pub(crate) fn submit(&self, item: Item) {
         let ticket = self.ticket(item.number);
         let leave = |name: &str| item.session.nodes.leave(item.directory.child(name));

@@ -262,10 +262,8 @@ async fn test_set_node_data(stage: &Stage<'_>) {
     let mut data = vec![1, 2, 3, 4];
     let lock = InterProcessReadWriteLock::builder(&client, &path).data(&*data).build().unwrap();
     data[0] = 5;
-    let outsider = stage.env.outsider().await;
     let has_data = async |node: NodePath| {
-        outsider.sync(&node).await.unwrap();
-        assert_eq!(outsider.get_data(&node).await.unwrap().0, [1, 2, 3, 4], "{node}");
+        assert_eq!(stage.env.get_data(&node).await.unwrap().0, [1, 2, 3, 4], "{node}");
     };
     let writer = within("a free lock", lock.write_lock().lock()).await.unwrap();
     has_data(writer.node()).await;

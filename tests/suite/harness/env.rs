@@ -67,6 +67,11 @@ impl Env {
         self.saboteur.lock().unwrap().is_some()
     }
 
+    /// Returns whether there are several servers, one of which lags behind.
+    pub(crate) fn is_ensemble(&self) -> bool {
+        matches!(&self.servers, Servers::Real(servers) if servers.len() > 1)
+    }
+
     pub(crate) fn connect_string(&self) -> String {
         self.servers.connect_string()
     }
@@ -430,6 +435,14 @@ impl Env {
         let synced = outsider.sync(path);
         let stat = outsider.check_stat(path);
         tokio::join!(synced, stat).1.unwrap()
+    }
+
+    /// What the server has of a node.
+    pub(crate) async fn get_data(&self, path: &str) -> Result<(Vec<u8>, zk::Stat), zk::Error> {
+        let outsider = self.outsider().await;
+        let synced = outsider.sync(path);
+        let data = outsider.get_data(path);
+        tokio::join!(synced, data).1
     }
 
     /// Has the outsider make a node that every client may do anything with, and its parents; returns its
