@@ -158,6 +158,12 @@ mod tests {
         let decode = |since_3_9| Request::decode(opcode::MULTI, &mut Reader::new(&multi), since_3_9);
         assert_eq!(decode(true), Ok(Request::Multi(vec![Write::NullAcl])));
         assert_eq!(decode(false), Err(Malformed));
+        // Its path is null, too.
+        let multi = b"\0\0\0\x0f\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0";
+        let multi = [&multi[..], b"\xff\xff\xff\xff\x01\xff\xff\xff\xff"].concat();
+        let decode = |since_3_9| Request::decode(opcode::MULTI, &mut Reader::new(&multi), since_3_9);
+        assert_eq!(decode(true), Ok(Request::Multi(vec![Write::NullAcl])));
+        assert_eq!(decode(false), Ok(Request::Multi(vec![Write::NullPath])));
     }
 
     #[test]

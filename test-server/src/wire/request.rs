@@ -88,7 +88,7 @@ impl Write {
             // Not part of a multi in ZooKeeper.
             return Err(Malformed);
         }
-        let mut write = Self::decode(op, reader)?;
+        let (mut write, is_null) = Self::read(op, reader)?;
         if let Self::Create(create) = &mut write {
             let has_ttl = op == opcode::CREATE_TTL;
             if since_3_9 && !has_ttl && !(0..=4).contains(&create.flags) {
@@ -108,11 +108,17 @@ impl Write {
                 create.ttl = -1;
             }
         }
-        Ok(write)
+        Ok(if is_null { Self::NullPath } else { write })
     }
 
-    /// Decodes a write that is no part of a multi, or any write in one.
+    /// Decodes a write that is no part of a multi.
     fn decode(op: i32, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (write, is_null) = Self::read(op, reader)?;
+        Ok(if is_null { Self::NullPath } else { write })
+    }
+
+    /// Reads any write. Returns whether its path is null, too.
+    fn read(op: i32, reader: &mut Reader<'_>) -> Result<(Self, bool), Malformed> {
         let path = reader.string()?;
         let is_null = path.is_none();
         let path = path.unwrap_or_default();
@@ -130,7 +136,7 @@ impl Write {
             opcode::CHECK => Self::Check { path, version: reader.i32()? },
             _ => return Err(Malformed),
         };
-        Ok(if is_null { Self::NullPath } else { write })
+        Ok((write, is_null))
     }
 }
 
