@@ -72,8 +72,8 @@ struct Request {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// No server answered for as long as the retry policy allows, or for the time given if that is shorter.
-    /// The source is the last failure. It has no source if servers answered, but others deleted the directory again
-    /// before each try. The only kind after which the same call may succeed with nothing else changed.
+    /// The source is the last failure. It has no source if servers answered, but others deleted a node that the
+    /// request needs before each try. The only kind after which the same call may succeed with nothing else changed.
     Connection,
     /// An ACL denies this client a permission that it needs. The message names the ACL and the permission.
     NoAuth,
@@ -144,7 +144,7 @@ pub(crate) enum Purpose {
 #[derive(Clone, Debug)]
 pub(crate) enum RequestFailure {
     Connection(Cause),
-    NoDirectory,
+    Deleted,
     NoAuth,
     Rejected(Cause),
     /// The path cannot be sent.
@@ -193,7 +193,7 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match &self.0.failure {
-            RequestFailure::Connection(_) | RequestFailure::NoDirectory => ErrorKind::Connection,
+            RequestFailure::Connection(_) | RequestFailure::Deleted => ErrorKind::Connection,
             RequestFailure::NoAuth => ErrorKind::NoAuth,
             RequestFailure::Rejected(_) | RequestFailure::InvalidPath(_) | RequestFailure::OtherLock => {
                 ErrorKind::Rejected
@@ -257,7 +257,7 @@ impl fmt::Display for Error {
                 };
                 write!(f, "no ZooKeeper server answered a request to {request}{certain}")
             }
-            RequestFailure::NoDirectory => write!(f, "cannot {request}: its directory is deleted each time"),
+            RequestFailure::Deleted => write!(f, "cannot {request}: a node was deleted meanwhile; try again"),
             RequestFailure::NoAuth => {
                 let credentials = credentials(request.has_credentials);
                 write!(f, "no permission to {request}: {}{credentials}", request.needed())

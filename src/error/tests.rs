@@ -120,7 +120,7 @@ const PURPOSES: [Purpose; 9] = [
 fn failures() -> [(RequestFailure, ErrorKind); 16] {
     [
         (RequestFailure::Connection(no_source()), ErrorKind::Connection),
-        (RequestFailure::NoDirectory, ErrorKind::Connection),
+        (RequestFailure::Deleted, ErrorKind::Connection),
         (RequestFailure::NoAuth, ErrorKind::NoAuth),
         (RequestFailure::Rejected(no_source()), ErrorKind::Rejected),
         (RequestFailure::InvalidPath(no_source()), ErrorKind::Rejected),

@@ -41,7 +41,7 @@ impl Failure {
     /// Returns the caller's error for a request that was repeated in vain.
     pub(crate) fn unanswered(&self) -> RequestFailure {
         match self.kind {
-            FailureKind::NoNode => RequestFailure::NoDirectory,
+            FailureKind::NoNode => RequestFailure::Deleted,
             _ => RequestFailure::Connection(Arc::clone(&self.cause)),
         }
     }
@@ -106,11 +106,11 @@ mod tests {
     use crate::error::{Error, Purpose};
 
     #[test]
-    fn a_directory_that_was_gone_at_each_try_is_no_silence_of_the_servers() {
+    fn a_node_that_was_gone_at_each_try_is_no_silence_of_the_servers() {
         let told = |kind: FailureKind| {
             Error::new(Purpose::Lock, "/lock", Failure::from(kind).unanswered()).to_string()
         };
-        let gone = r#"cannot acquire the lock "/lock": its directory is deleted each time"#;
+        let gone = r#"cannot acquire the lock "/lock": a node was deleted meanwhile; try again"#;
         assert_eq!(told(FailureKind::NoNode), gone);
         for kind in [FailureKind::Unknown, FailureKind::NotNow] {
             assert_eq!(told(kind), r#"no ZooKeeper server answered a request to acquire the lock "/lock""#);

@@ -142,20 +142,19 @@ impl Core {
 /// Creates upwards from the leaf until a parent exists, then downwards. `NoNode` if one was deleted meanwhile: the
 /// client library's `mkdir` goes up and down for as long as that happens (docs/upstream/smaller.md).
 async fn mkdir(handle: &zk::Client, path: &str, options: &zk::CreateOptions<'_>) -> Result<(), zk::Error> {
-    let (mut path, mut below, mut up) = (path, Vec::new(), true);
-    loop {
+    // The root is there.
+    let (mut next, mut below, mut up) = (Some(path).filter(|path| *path != "/"), Vec::new(), true);
+    while let Some(path) = next {
         match handle.create(path, &[], options).await {
             Err(zk::Error::NoNode) if up && above(path) != "/" => {
                 below.push(path);
-                path = above(path);
+                next = Some(above(path));
             }
-            Ok(_) | Err(zk::Error::NodeExists) => {
-                let Some(next) = below.pop() else { return Ok(()) };
-                (path, up) = (next, false);
-            }
+            Ok(_) | Err(zk::Error::NodeExists) => (next, up) = (below.pop(), false),
             Err(error) => return Err(error),
         }
     }
+    Ok(())
 }
 
 /// Returns an ACL as the client library has it.
@@ -201,6 +200,7 @@ mod tests {
         }
         assert_eq!(server.counters().requests(Op::Create), 4 + 3 + 1);
         assert!(server.exists("/a/b/c"));
+        assert_eq!(mkdir(&handle, "/", &open).await, Ok(()));
     }
 
     // Shows: renewal, replaced-session

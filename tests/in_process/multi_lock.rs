@@ -153,7 +153,7 @@ async fn a_client_has_no_more_nodes_in_a_queue_than_it_may() {
     let error = within("the end", timed_out(|timeout| lock.acquire(timeout))).await;
     let AcquireError::TimedOut { contention, .. } = &error else { panic!("{error}") };
     assert_eq!(contention.ahead, MOST);
-    let earlier = ByHand::new(mutex.acquire(Duration::from_millis(500))).start();
+    let earlier = ByHand::new(mutex.acquire(Duration::from_secs(5))).start();
     let error = within("an answer", lock.try_lock()).await.unwrap_err();
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
     assert_eq!(queue_at(&server, A).len(), MOST + 1);

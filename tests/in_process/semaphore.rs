@@ -88,6 +88,9 @@ async fn the_limit_may_be_stored_elsewhere() {
     assert_eq!((one.limit().await.unwrap(), two.available_permits().await.unwrap()), (7, 7));
     assert_eq!(server.node("/counts/calls").unwrap().data, 7_i32.to_be_bytes());
     assert!(!server.exists("/one/permits"));
+    let below_the_root = InterProcessSemaphore::builder(&client, "/four", 1).shared_count("/limit").build();
+    within("the limit", below_the_root.unwrap().set_limit(3)).await.unwrap();
+    assert_eq!(server.node("/limit").unwrap().data, 3_i32.to_be_bytes());
     let error =
         InterProcessSemaphore::builder(&client, "/one", 1).shared_count("/other").build().unwrap_err();
     assert!(matches!(error, BuildError::ConflictingOptions { option: "shared_count", .. }), "{error}");

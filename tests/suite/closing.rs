@@ -82,7 +82,7 @@ fn is_closed<T: std::fmt::Debug>(result: &Result<T, AcquireError>) {
 
 /// A drain that has begun: what it ends at once has ended.
 async fn draining(client: &Client, timeout: Duration) -> JoinHandle<Result<(), ReleaseError>> {
-    let mutex = InterProcessMutex::new(client, "/nobody/else").unwrap();
+    let mutex = InterProcessMutex::new(client, test_support::unique_path("nobody-else")).unwrap();
     let waiter = mutex.lock();
     let held = mutex.lock().await.unwrap();
     let waiter = tokio::spawn(waiter);

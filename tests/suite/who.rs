@@ -207,10 +207,11 @@ async fn beating(env: &Env) -> InterProcessMutex {
 // Shows: break-lock
 async fn a_broken_holder_is_told_and_the_next_is_granted(env: &Env) {
     let path = env.lock_path();
-    let (ours, theirs, operator) = (beating(env).await, env.mutex().await, env.mutex().await);
+    let (ours, theirs) = (beating(env).await, env.mutex().await);
     let guard = within("the grant", ours.lock()).await.unwrap();
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&path, 2).await;
+    let operator = env.mutex().await;
     let holders = operator.holders().await.unwrap();
     assert!(operator.break_lock(&holders[0]).await.unwrap());
     let next = within("the next in line", waiter).await.unwrap().unwrap();

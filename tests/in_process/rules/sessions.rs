@@ -71,7 +71,7 @@ async fn a_panic_in_the_middle_of_a_create_leaves_no_node() {
     let (server, [client]) = with_clients(start(), connect).await;
     let created = server.hold_reply(Match::op(Op::Create).session(session(&client)));
     let lock = fair(&client);
-    let mut acquiring = Box::pin(lock.acquire(Duration::from_millis(50)));
+    let mut acquiring = Box::pin(lock.acquire(Duration::from_millis(500)));
     let broken = Arc::new(TellingBroken::default());
     let waker = Waker::from(Arc::clone(&broken));
     assert!(acquiring.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

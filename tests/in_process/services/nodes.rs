@@ -400,7 +400,7 @@ async fn a_protected_name_is_no_other_s() {
 #[tokio::test]
 async fn a_refusal_is_said_and_asked_again() {
     let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(600));
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2));
     let client = connect_as(builder, &server).await;
     let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
     let read_only = [zk::Acl::new(zk::Permission::READ, zk::AuthId::anyone())];
@@ -446,7 +446,7 @@ async fn a_refusal_is_told_of_what_was_refused() {
 #[tokio::test]
 async fn without_room_for_a_watch_it_is_polled() {
     let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(600));
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2));
     let client = connect_as(builder, &server).await;
     let mut nodes = Vec::new();
     // Half of the paths that a session may watch: each is 15 kB long.

@@ -34,7 +34,9 @@ async fn granted(mutex: &InterProcessMutex) -> LockGuard {
 async fn a_server_that_comes_up_late_is_found_without_a_call() {
     let server = Server::start().unwrap();
     server.stop();
-    let client = one_try().connect_lazy(&server.connect_string()).unwrap();
+    // Half of it is for the question why there is no session.
+    let builder = one_try().connect_timeout(Duration::from_secs(1));
+    let client = builder.connect_lazy(&server.connect_string()).unwrap();
     assert_eq!(client.state(), ConnectionState::Connecting);
     let mutex = InterProcessMutex::new(&client, "/jobs/nightly").unwrap();
     let error = within("the end of a round", mutex.lock()).await.unwrap_err();

@@ -3,7 +3,10 @@
 use test_support::prelude::*;
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{BRIEFLY, Behaviour, Need, Room};
+use crate::harness::{Behaviour, Need, Room};
+
+/// After so long without a visit there is none.
+const QUIET: Duration = Duration::from_secs(1);
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Semaphore;
@@ -44,12 +47,12 @@ async fn test_cluster(stage: &Stage<'_>) {
     // Those who were granted a permit before may still come to know it.
     for _ in 0..20 {
         let before = *visits.borrow_and_update();
-        if tokio::time::timeout(BRIEFLY, visits.wait_for(|visits| *visits > before)).await.is_err() {
+        if tokio::time::timeout(QUIET, visits.wait_for(|visits| *visits > before)).await.is_err() {
             break;
         }
     }
     let before = *visits.borrow_and_update();
-    let another = tokio::time::timeout(BRIEFLY, visits.wait_for(|visits| *visits > before)).await.is_ok();
+    let another = tokio::time::timeout(QUIET, visits.wait_for(|visits| *visits > before)).await.is_ok();
     assert!(!another, "one came in without a quorum");
     stage.env.restart_members(gone).await;
     drop(within("others to come in", visits.wait_for(|visits| *visits > before + 20)).await.unwrap());

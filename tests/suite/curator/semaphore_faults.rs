@@ -35,8 +35,8 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
         tokio::select! {
             done = within("both clients", clients.join_next()) => done.unwrap().unwrap(),
             leases = stage.env.children(&leases) => {
-                // Returned they are one by one.
-                assert!(leases.len() <= 3, "{leases:?}");
+                // Returned they are one by one: of three, one may still be there when others are taken.
+                assert!(leases.len() <= 4, "{leases:?}");
             }
         }
     }
@@ -44,8 +44,8 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
 }
 
 /// Both directories and the one above them go whenever they are empty, as containers do, between any two
-/// requests: no acquire fails for it. (Through a member of an ensemble that lags behind one would, after three tries: none
-/// that takes longer to answer than the directories last can succeed.)
+/// requests: no acquire fails for it. (Through a member of an ensemble that lags behind one would: no try succeeds that
+/// takes longer to be answered than the directories last.)
 async fn directories_that_go_meanwhile(stage: &Stage<'_>) {
     let mut clients = JoinSet::new();
     for _ in 0..2 {

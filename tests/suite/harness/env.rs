@@ -390,6 +390,7 @@ impl Env {
         let path = path.to_owned();
         within(what, async move {
             let outsider = self.outsider().await;
+            outsider.sync(&path).await.unwrap();
             loop {
                 match outsider.list_and_watch_children(&path).await {
                     Ok((children, _)) if wanted(&children) => return children,
@@ -423,6 +424,7 @@ impl Env {
         let path = path.to_owned();
         within("the end of a node", async move {
             let outsider = self.outsider().await;
+            outsider.sync(&path).await.unwrap();
             while let (Some(_), watcher) = outsider.check_and_watch_stat(&path).await.unwrap() {
                 watcher.changed().await;
             }
@@ -476,7 +478,12 @@ impl Env {
 
 /// Whether servers know a session; only the leader, or the only one, does.
 fn knows(servers: &ZooKeeper, session: i64) -> bool {
-    let member = servers.leader().unwrap_or(0);
+    let member = match servers.leader() {
+        Some(leader) => leader,
+        None if servers.len() == 1 => 0,
+        // There is an election, and nobody says so.
+        None => return true,
+    };
     servers.four_letter(member, "dump").unwrap().contains(&format!("{session:#x}"))
 }
 
