@@ -11,6 +11,7 @@ use super::{
     ErrorKind, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, Purpose, ReleaseError,
     RequestFailure, ServerFailures, TransactionError, TryLockError,
 };
+use crate::protocol::failure::{Failure, FailureKind};
 use crate::values::path::{InvalidPath, NodePath};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -463,4 +464,16 @@ fn a_long_path_is_cut_in_messages_and_not_in_the_answer() {
         assert!(shown.contains('…'), "{shown}");
     }
     assert_eq!(error.path(), long);
+}
+
+#[test]
+fn a_node_that_was_gone_at_each_try_is_no_silence_of_the_servers() {
+    let told = |kind: FailureKind| {
+        super::Error::new(Purpose::Lock, "/lock", Failure::from(kind).unanswered()).to_string()
+    };
+    let gone = r#"cannot acquire the lock "/lock": a node was deleted meanwhile; try again"#;
+    assert_eq!(told(FailureKind::NoNode), gone);
+    for kind in [FailureKind::Unknown, FailureKind::NotNow] {
+        assert_eq!(told(kind), r#"no ZooKeeper server answered a request to acquire the lock "/lock""#);
+    }
 }

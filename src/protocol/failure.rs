@@ -103,19 +103,6 @@ pub(crate) enum Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Error, Purpose};
-
-    #[test]
-    fn a_node_that_was_gone_at_each_try_is_no_silence_of_the_servers() {
-        let told = |kind: FailureKind| {
-            Error::new(Purpose::Lock, "/lock", Failure::from(kind).unanswered()).to_string()
-        };
-        let gone = r#"cannot acquire the lock "/lock": a node was deleted meanwhile; try again"#;
-        assert_eq!(told(FailureKind::NoNode), gone);
-        for kind in [FailureKind::Unknown, FailureKind::NotNow] {
-            assert_eq!(told(kind), r#"no ZooKeeper server answered a request to acquire the lock "/lock""#);
-        }
-    }
 
     #[test]
     fn failures_of_one_kind_are_equal_whatever_their_cause() {
