@@ -100,29 +100,17 @@ pub(crate) fn apply(
 ) -> Result<(Vec<Effect>, Vec<Change>), (usize, ServerError)> {
     let mut effects = Vec::with_capacity(writes.len());
     let (mut changes, mut undos) = (Vec::new(), Vec::new());
-    // Containers with the flag of an ephemeral node: ZooKeeper 3.9 takes them for one until the multi is
-    // applied.
-    let mut ephemeral = HashSet::new();
+    let mut transaction = Transaction { tree, who, at, ephemeral: HashSet::new() };
     for (index, write) in writes.iter().enumerate() {
-        match one(tree, who, write, at, &ephemeral) {
+        match transaction.one(write) {
             Ok((effect, change, undo)) => {
-                match (write, &effect) {
-                    (
-                        Write::Create(Create { opcode: opcode::CREATE_CONTAINER, flags: 1 | 3, .. }),
-                        Effect::Created(path, _),
-                    ) => {
-                        ephemeral.insert(path.clone());
-                    }
-                    (Write::Delete { path, .. }, _) => drop(ephemeral.remove(path)),
-                    _ => {}
-                }
                 effects.push(effect);
                 changes.extend(change);
                 undos.extend(undo);
             }
             Err(error) => {
                 while let Some(undo) = undos.pop() {
-                    tree.undo(undo);
+                    transaction.tree.undo(undo);
                 }
                 return Err((index, error));
             }
@@ -133,43 +121,101 @@ pub(crate) fn apply(
 
 type Done = (Effect, Option<Change>, Option<Undo>);
 
-fn one(
-    tree: &mut Tree,
-    who: Who<'_>,
-    write: &Write,
+/// A transaction that is being applied.
+struct Transaction<'a> {
+    tree: &'a mut Tree,
+    who: Who<'a>,
     at: Stamp,
-    ephemeral: &HashSet<String>,
-) -> Result<Done, ServerError> {
-    match write {
-        Write::Create(request) => create(tree, who, request, at, ephemeral),
-        Write::Delete { path, version } => delete(tree, who, path, *version, at),
-        Write::SetData { path, data, version } => {
-            validate(path)?;
-            let node = tree.get(path).ok_or(ServerError::NoNode)?;
-            who.may(path, node, WRITE)?;
-            expect_version(*version, node.version)?;
-            let undo = tree.set_data(path, data.clone(), at);
-            let change = Change::of(tree, Happened::Data, path);
-            Ok((Effect::Set(stat(tree, path)?), Some(change), undo))
+    /// Containers with the flag of an ephemeral node: ZooKeeper 3.9 takes them for one until the multi is
+    /// applied.
+    ephemeral: HashSet<String>,
+}
+
+impl Transaction<'_> {
+    fn one(&mut self, write: &Write) -> Result<Done, ServerError> {
+        let &mut Self { ref mut tree, who, at, .. } = self;
+        match write {
+            Write::Create(request) => self.create(request),
+            Write::Delete { path, version } => self.delete(path, *version),
+            Write::SetData { path, data, version } => {
+                validate(path)?;
+                let node = tree.get(path).ok_or(ServerError::NoNode)?;
+                who.may(path, node, WRITE)?;
+                expect_version(*version, node.version)?;
+                let undo = tree.set_data(path, data.clone(), at);
+                let change = Change::of(tree, Happened::Data, path);
+                Ok((Effect::Set(stat(tree, path)?), Some(change), undo))
+            }
+            Write::SetAcl { path, acl, version } => {
+                validate(path)?;
+                let acl = settle_acl(who, acl.as_deref())?;
+                let node = tree.get(path).ok_or(ServerError::NoNode)?;
+                who.may(path, node, ADMIN)?;
+                expect_version(*version, node.aversion)?;
+                let undo = tree.set_acl(path, acl);
+                let change = Change::of(tree, Happened::Acl, path);
+                Ok((Effect::Set(stat(tree, path)?), Some(change), undo))
+            }
+            Write::Check { path, version } => {
+                validate(path)?;
+                let node = tree.get(path).ok_or(ServerError::NoNode)?;
+                who.may(path, node, READ)?;
+                expect_version(*version, node.version)?;
+                Ok((Effect::Checked, None, None))
+            }
+            Write::NullPath | Write::NullAcl => Err(ServerError::Marshalling),
         }
-        Write::SetAcl { path, acl, version } => {
-            validate(path)?;
-            let acl = settle_acl(who, acl.as_deref())?;
-            let node = tree.get(path).ok_or(ServerError::NoNode)?;
-            who.may(path, node, ADMIN)?;
-            expect_version(*version, node.aversion)?;
-            let undo = tree.set_acl(path, acl);
-            let change = Change::of(tree, Happened::Acl, path);
-            Ok((Effect::Set(stat(tree, path)?), Some(change), undo))
+    }
+
+    fn create(&mut self, request: &Create) -> Result<Done, ServerError> {
+        let &mut Self { ref mut tree, who, at, ref mut ephemeral } = self;
+        let (kind, sequential) = mode(request, who.session)?;
+        let (parent_path, _) = split(&request.path).ok_or(ServerError::BadArguments)?;
+        if request.path.contains('\0') {
+            return Err(ServerError::BadArguments);
         }
-        Write::Check { path, version } => {
-            validate(path)?;
-            let node = tree.get(path).ok_or(ServerError::NoNode)?;
-            who.may(path, node, READ)?;
-            expect_version(*version, node.version)?;
-            Ok((Effect::Checked, None, None))
+        let acl = settle_acl(who, request.acl.as_deref())?;
+        let parent = tree.get(parent_path).ok_or(ServerError::NoNode)?;
+        who.may(parent_path, parent, CREATE)?;
+        let mut path = request.path.clone();
+        if sequential {
+            // As Java's %010d: ten places, including the sign.
+            path.push_str(&format!("{:010}", parent.creates));
         }
-        Write::NullPath | Write::NullAcl => Err(ServerError::Marshalling),
+        validate(&path)?;
+        if tree.get(&path).is_some() {
+            return Err(ServerError::NodeExists);
+        }
+        if parent.owner() != 0 || ephemeral.contains(parent_path) {
+            return Err(ServerError::NoChildrenForEphemerals);
+        }
+        if request.opcode == opcode::CREATE_CONTAINER && matches!(request.flags, 1 | 3) {
+            ephemeral.insert(path.clone());
+        }
+        let undo = tree.create(&path, request.data.clone(), acl, kind, at);
+        let stat = stat(tree, &path)?;
+        let change = Change::of(tree, Happened::Created, &path);
+        Ok((Effect::Created(path, stat), Some(change), undo))
+    }
+
+    fn delete(&mut self, path: &str, version: i32) -> Result<Done, ServerError> {
+        let &mut Self { ref mut tree, who, at, ref mut ephemeral } = self;
+        let special = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+        let (parent_path, _) = split(path).ok_or(ServerError::BadArguments)?;
+        if path.contains('\0') || special.contains(&path) {
+            return Err(ServerError::BadArguments);
+        }
+        let parent = tree.get(parent_path).ok_or(ServerError::NoNode)?;
+        who.may(parent_path, parent, DELETE)?;
+        let node = tree.get(path).ok_or(ServerError::NoNode)?;
+        expect_version(version, node.version)?;
+        if !node.children.is_empty() {
+            return Err(ServerError::NotEmpty);
+        }
+        let change = Change::of(tree, Happened::Deleted, path);
+        ephemeral.remove(path);
+        let undo = tree.delete(path, at.zxid);
+        Ok((Effect::Deleted, Some(change), undo))
     }
 }
 
@@ -201,57 +247,6 @@ fn mode(request: &Create, session: i64) -> Result<(NodeKind, bool), ServerError>
         _ => NodeKind::Persistent,
     };
     Ok((kind, sequential))
-}
-
-fn create(
-    tree: &mut Tree,
-    who: Who<'_>,
-    request: &Create,
-    at: Stamp,
-    ephemeral: &HashSet<String>,
-) -> Result<Done, ServerError> {
-    let (kind, sequential) = mode(request, who.session)?;
-    let (parent_path, _) = split(&request.path).ok_or(ServerError::BadArguments)?;
-    if request.path.contains('\0') {
-        return Err(ServerError::BadArguments);
-    }
-    let acl = settle_acl(who, request.acl.as_deref())?;
-    let parent = tree.get(parent_path).ok_or(ServerError::NoNode)?;
-    who.may(parent_path, parent, CREATE)?;
-    let mut path = request.path.clone();
-    if sequential {
-        // As Java's %010d: ten places, including the sign.
-        path.push_str(&format!("{:010}", parent.creates));
-    }
-    validate(&path)?;
-    if tree.get(&path).is_some() {
-        return Err(ServerError::NodeExists);
-    }
-    if parent.owner() != 0 || ephemeral.contains(parent_path) {
-        return Err(ServerError::NoChildrenForEphemerals);
-    }
-    let undo = tree.create(&path, request.data.clone(), acl, kind, at);
-    let stat = stat(tree, &path)?;
-    let change = Change::of(tree, Happened::Created, &path);
-    Ok((Effect::Created(path, stat), Some(change), undo))
-}
-
-fn delete(tree: &mut Tree, who: Who<'_>, path: &str, version: i32, at: Stamp) -> Result<Done, ServerError> {
-    let special = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
-    let (parent_path, _) = split(path).ok_or(ServerError::BadArguments)?;
-    if path.contains('\0') || special.contains(&path) {
-        return Err(ServerError::BadArguments);
-    }
-    let parent = tree.get(parent_path).ok_or(ServerError::NoNode)?;
-    who.may(parent_path, parent, DELETE)?;
-    let node = tree.get(path).ok_or(ServerError::NoNode)?;
-    expect_version(version, node.version)?;
-    if !node.children.is_empty() {
-        return Err(ServerError::NotEmpty);
-    }
-    let change = Change::of(tree, Happened::Deleted, path);
-    let undo = tree.delete(path, at.zxid);
-    Ok((Effect::Deleted, Some(change), undo))
 }
 
 fn stat(tree: &Tree, path: &str) -> Result<Stat, ServerError> {
