@@ -7,8 +7,8 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 20_464),
-    ("lines of its engine, protocol and session", 14_550),
+    ("lines of the library", 20_463),
+    ("lines of its engine, protocol and session", 14_549),
     ("doc lines of the library", 11_160),
     ("public names", 76),
     ("lines of tests", 31_785),

@@ -168,7 +168,7 @@ pub(crate) async fn delete_after(
 
 /// Repeats a request until there is a definite answer, or the session is gone, in which case the servers
 /// delete the node.
-pub(crate) async fn persist<T, F>(
+pub(crate) async fn persist<T: Send, F>(
     session: &Session,
     directory: &LockPath,
     path: &str,

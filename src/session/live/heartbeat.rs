@@ -134,7 +134,7 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    async fn request<F: Future + Send>(
+    async fn request<F: Future<Output: Send> + Send>(
         &self,
         work: impl FnOnce(Handle) -> F,
     ) -> Result<F::Output, SessionGone> {

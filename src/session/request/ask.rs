@@ -57,7 +57,7 @@ impl<'a> Repetition<'a> {
     }
 
     /// Sends a request in one session, and repeats it.
-    pub(crate) async fn ask<T, F>(
+    pub(crate) async fn ask<T: Send, F>(
         &mut self,
         session: &Session,
         mut request: impl FnMut(Handle) -> F,
@@ -86,7 +86,7 @@ impl<'a> Repetition<'a> {
 
     /// Sends a request in one session. After a failure for which a request is repeated, waits until it may
     /// be, and returns the failure.
-    pub(crate) async fn ask_once<T, F>(
+    pub(crate) async fn ask_once<T: Send, F>(
         &mut self,
         session: &Session,
         request: impl FnOnce(Handle) -> F,
