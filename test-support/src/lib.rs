@@ -35,4 +35,4 @@ pub use steadiness::Steadiness;
 pub use suite::{IntoOutcome, Suite};
 pub use terminal::shown_on_a_terminal;
 pub use wait::{ByHand, SOON, all_done, block_on, broken_waker, pending, within};
-pub use zookeeper::{MemberAddrs, Mode, Options, ServerError, ZooKeeper};
+pub use zookeeper::{Mode, Options, ServerError, ZooKeeper};

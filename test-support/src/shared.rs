@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::proxy::Proxy;
-use crate::zookeeper::{MemberAddrs, Options, ServerError, ZooKeeper};
+use crate::zookeeper::{Options, ServerError, ZooKeeper};
 
 /// Servers once started, or why they could not be: that is not tried again for every test.
 type Shared = Mutex<Option<Result<Arc<ZooKeeper>, String>>>;
@@ -39,11 +39,11 @@ pub fn shared_ensemble() -> Result<Arc<ZooKeeper>, ServerError> {
             if viewer != 0 {
                 return real;
             }
-            let link = Proxy::of_quorum(real.quorum).expect("a port");
+            let link = Proxy::of_quorum(real).expect("a port");
             link.delay(LAG);
-            let quorum = link.address();
+            let address = link.address();
             links.lock().unwrap_or_else(PoisonError::into_inner).push(link);
-            MemberAddrs { quorum, ..real }
+            address
         });
         ZooKeeper::ensemble(3, &options)
     })

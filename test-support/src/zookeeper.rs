@@ -28,17 +28,8 @@ const PORTS_PER_MEMBER: u16 = 4;
 /// How much of a log an error carries.
 const LOG_LINES: usize = 60;
 
-/// The quorum and the election address of a member, as another member is told them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemberAddrs {
-    /// Where followers reach the leader: proposals, acknowledgements, pings.
-    pub quorum: SocketAddr,
-    /// Where votes are exchanged.
-    pub election: SocketAddr,
-}
-
 #[derive(Clone)]
-struct QuorumAddr(Arc<dyn Fn(usize, usize, MemberAddrs) -> MemberAddrs + Send + Sync>);
+struct QuorumAddr(Arc<dyn Fn(usize, usize, SocketAddr) -> SocketAddr + Send + Sync>);
 
 impl fmt::Debug for QuorumAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,7 +153,7 @@ impl Options {
         self
     }
 
-    /// Tells member `viewer` another address of member `target` than the real one, so that something
+    /// Tells member `viewer` another quorum address of member `target` than the real one, so that something
     /// can stand between them. Called once per pair before the servers start, members from 0.
     ///
     /// Members introduce themselves to each other with their real election address, so a vote may go
@@ -170,7 +161,7 @@ impl Options {
     #[must_use]
     pub fn quorum_addr(
         mut self,
-        view: impl Fn(usize, usize, MemberAddrs) -> MemberAddrs + Send + Sync + 'static,
+        view: impl Fn(usize, usize, SocketAddr) -> SocketAddr + Send + Sync + 'static,
     ) -> Self {
         self.quorum_addr = Some(QuorumAddr(Arc::new(view)));
         self
@@ -253,7 +244,10 @@ struct Member {
     dir: PathBuf,
     client: SocketAddr,
     secure: SocketAddr,
-    real: MemberAddrs,
+    /// Where followers reach the leader: proposals, acknowledgements, pings.
+    quorum: SocketAddr,
+    /// Where votes are exchanged.
+    election: SocketAddr,
     process: Mutex<Process>,
 }
 
@@ -310,10 +304,8 @@ impl ZooKeeper {
                 dir: dir.path().join(format!("member-{i}")),
                 client: local(PORTS_PER_MEMBER * i),
                 secure: local(PORTS_PER_MEMBER * i + 3),
-                real: MemberAddrs {
-                    quorum: local(PORTS_PER_MEMBER * i + 1),
-                    election: local(PORTS_PER_MEMBER * i + 2),
-                },
+                quorum: local(PORTS_PER_MEMBER * i + 1),
+                election: local(PORTS_PER_MEMBER * i + 2),
                 process: Mutex::default(),
             })
             .collect();
@@ -688,17 +680,11 @@ fn config(viewer: usize, members: &[Member], options: &Options) -> String {
     }
     if members.len() > 1 {
         for (target, member) in members.iter().enumerate() {
-            let addrs = match &options.quorum_addr {
-                Some(view) if target != viewer => view.0(viewer, target, member.real),
-                _ => member.real,
+            let quorum = match &options.quorum_addr {
+                Some(view) if target != viewer => view.0(viewer, target, member.quorum),
+                _ => member.quorum,
             };
-            let host = addrs.quorum.ip();
-            lines.push(format!(
-                "server.{}={host}:{}:{}",
-                target + 1,
-                addrs.quorum.port(),
-                addrs.election.port()
-            ));
+            lines.push(format!("server.{}={quorum}:{}", target + 1, member.election.port()));
         }
     }
     lines.extend(options.settings.iter().map(|(key, value)| format!("{key}={value}")));
@@ -753,13 +739,14 @@ mod tests {
             dir: PathBuf::from("/data"),
             client: at(port),
             secure: at(port + 3),
-            real: MemberAddrs { quorum: at(port + 1), election: at(port + 2) },
+            quorum: at(port + 1),
+            election: at(port + 2),
             process: Mutex::default(),
         };
         let members = [member(10), member(20)];
         let options = Options::new().setting("snapCount", "7").quorum_addr(|viewer, target, real| {
             assert_ne!(viewer, target);
-            MemberAddrs { quorum: SocketAddr::new(real.quorum.ip(), 99), ..real }
+            SocketAddr::new(real.ip(), 99)
         });
         let config = config(0, &members, &options);
         assert!(config.contains("\nserver.1=127.0.0.1:11:12\nserver.2=127.0.0.1:99:22\nsnapCount=7\n"));

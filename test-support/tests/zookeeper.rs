@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use test_support::peers::{self, CuratorPeer, KazooPeer, RedisPeer, ZooKeeperPeer};
 use test_support::{
-    MemberAddrs, Mode, Options, Redis, SOON, Suite, ZooKeeper, poll_until, shared_standalone, stop_shared,
-    unique_path,
+    Mode, Options, Redis, SOON, Suite, ZooKeeper, poll_until, shared_standalone, stop_shared, unique_path,
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -219,19 +218,19 @@ fn interposed(_: ZooKeeperPeer) -> Outcome {
     let seen = std::sync::Mutex::new(seen);
     let options = Options::new().quorum_addr(move |viewer, target, real| {
         let proxy = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let quorum = proxy.local_addr().expect("its address");
+        let address = proxy.local_addr().expect("its address");
         let seen = seen.lock().expect("not poisoned").clone();
         std::thread::spawn(move || {
             for connection in proxy.incoming().map_while(Result::ok) {
                 // Before the target listens, the connection ends; the member tries again.
-                if let Ok(server) = TcpStream::connect(real.quorum) {
+                if let Ok(server) = TcpStream::connect(real) {
                     let _ = seen.send((viewer, target));
                     pass(&connection, &server);
                     pass(&server, &connection);
                 }
             }
         });
-        MemberAddrs { quorum, ..real }
+        address
     });
     let servers = ZooKeeper::ensemble(3, &options)?;
     let leader = servers.wait_leader()?;

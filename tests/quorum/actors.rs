@@ -220,7 +220,7 @@ impl Holder {
         until("a quick write", async || {
             let sent = Instant::now();
             self.prove().await?;
-            Ok(sent.elapsed() < Duration::from_millis(100))
+            Ok(sent.elapsed() < Duration::from_millis(50))
         })
         .await
     }

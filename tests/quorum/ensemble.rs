@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use test_support::{Cut, MemberAddrs, Options, Proxy, ServerError, ZooKeeper};
+use test_support::{Cut, Options, Proxy, ServerError, ZooKeeper};
 
 /// ZooKeeper's default.
 pub(crate) const TICK: Duration = Duration::from_secs(2);
@@ -42,10 +42,10 @@ impl Ensemble {
             // Votes may go round a proxy, because members tell each other where they really are; what
             // followers and leader say to each other never does.
             let options = defaults().sync_limit(10).quorum_addr(move |viewer, target, real| {
-                let proxy = Proxy::of_quorum(real.quorum).expect("a port");
-                let quorum = proxy.address();
+                let proxy = Proxy::of_quorum(real).expect("a port");
+                let address = proxy.address();
                 lock(&made).insert((viewer, target), Arc::new(proxy));
-                MemberAddrs { quorum, ..real }
+                address
             });
             Ok(Self { links, ..Self::start(&options)? })
         })

@@ -139,7 +139,7 @@ pub(crate) fn stopped(title: &str) -> Outcome {
 /// elected, and no holder loses a lock.
 pub(crate) fn stopped_for_a_moment(title: &str) -> Outcome {
     const T: Duration = Duration::from_secs(10);
-    const STILL: Duration = Duration::from_millis(800);
+    const STILL: Duration = Duration::from_millis(1_200);
     let ensemble = Ensemble::impatient()?;
     let (_turn, roles) = ensemble.turn()?;
     let servers = ensemble.servers();

@@ -91,11 +91,7 @@ async fn a_question_is_answered_at_once(env: &Env) {
                 other => panic!("{other:?}"),
             }
         }
-        if env.is_ensemble() {
-            // To whom a member that lags behind shows no node creates one, and deletes it.
-            env.wait_count(&path, 1).await;
-        }
-        assert_eq!(env.children(&path).await.len(), 1, "the question has left a node");
+        env.assert_left(&path, 1).await;
         guard.release().await.unwrap();
         ask(&theirs, past).await.unwrap().release().await.unwrap();
         assert!(env.children(&path).await.is_empty());

@@ -418,6 +418,15 @@ impl Env {
         async move { drop(wait.await) }
     }
 
+    /// Asserts that a directory has so many nodes, because a question has left none. Through a member that lags behind,
+    /// which shows it no node, it may have created one, and deletes it.
+    pub(crate) async fn assert_left(&self, path: &str, count: usize) {
+        if self.is_ensemble() {
+            self.wait_count(path, count).await;
+        }
+        assert_eq!(self.children(path).await.len(), count, "the question has left a node in {path}");
+    }
+
     /// Waits until there is no such node.
     #[track_caller]
     pub(crate) fn wait_gone<'a>(&'a self, path: &str) -> impl Future<Output = ()> + Send + use<'a> {
