@@ -94,9 +94,14 @@ impl Wake for Blocking {
 
 /// Blocks the thread of a client's session, by what wakes the caller of this call.
 async fn block(mutex: &InterProcessMutex) -> Pin<Box<impl Future<Output = Acquired> + use<>>> {
-    let mut call = Box::pin(mutex.lock());
-    let waker = Waker::from(Arc::new(Blocking));
-    assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let (mut call, waker) = (Box::pin(mutex.lock()), Waker::from(Arc::new(Blocking)));
+    loop {
+        let polled = call.as_mut().poll(&mut Context::from_waker(&waker));
+        // The session's thread may be done before this one comes to wait for it.
+        let Poll::Ready(granted) = polled else { break };
+        within("the end", granted.unwrap().release()).await.unwrap();
+        call = Box::pin(mutex.lock());
+    }
     within("a blocked thread", ENTERED.notified()).await;
     call
 }

@@ -11,7 +11,7 @@ const AT_MOST: [(&str, usize); 5] = [
     ("lines of its engine, protocol and session", 14_549),
     ("doc lines of the library", 11_160),
     ("public names", 76),
-    ("lines of tests", 31_777),
+    ("lines of tests", 31_782),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.
