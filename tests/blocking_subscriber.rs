@@ -95,7 +95,7 @@ impl Wake for Blocking {
 /// Blocks the thread of a client's session, by what wakes the caller of this call.
 async fn block(mutex: &InterProcessMutex) -> Pin<Box<impl Future<Output = Acquired> + use<>>> {
     let (mut call, waker) = (Box::pin(mutex.lock()), Waker::from(Arc::new(Blocking)));
-    loop {
+    for _ in 0..100 {
         let polled = call.as_mut().poll(&mut Context::from_waker(&waker));
         // The session's thread may be done before this one comes to wait for it.
         let Poll::Ready(granted) = polled else { break };

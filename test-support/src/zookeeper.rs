@@ -156,8 +156,8 @@ impl Options {
     /// Tells member `viewer` another quorum address of member `target` than the real one, so that something
     /// can stand between them. Called once per pair before the servers start, members from 0.
     ///
-    /// Members introduce themselves to each other with their real election address, so a vote may go
-    /// round what was interposed; the quorum connection never does.
+    /// Votes go to a member's real election address, round what was interposed; the quorum connection never
+    /// does.
     #[must_use]
     pub fn quorum_addr(
         mut self,

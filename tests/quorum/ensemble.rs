@@ -39,8 +39,7 @@ impl Ensemble {
         Self::shared(&SHARED, || {
             let links = Links::default();
             let made = Arc::clone(&links);
-            // Votes may go round a proxy, because members tell each other where they really are; what
-            // followers and leader say to each other never does.
+            // Votes go round the proxies; what followers and leader say to each other never does.
             let options = defaults().sync_limit(10).quorum_addr(move |viewer, target, real| {
                 let proxy = Proxy::of_quorum(real).expect("a port");
                 let address = proxy.address();
