@@ -130,8 +130,8 @@ impl Session {
         self.timeout
     }
 
-    /// Runs one piece of I/O: `work` sends requests in the session and waits for their answers. It is dropped
-    /// when the session ends.
+    /// Runs one piece of I/O: `work` sends requests in the session and waits for their answers. It is dropped when the
+    /// session ends. It is called here and not by the first poll, so the future is awaited at once: it has the handle.
     ///
     /// This and [`Core::lend`](crate::session::core::Core::lend) are the only ways to the client library's handle,
     /// which is lent for no longer than that. The library closes the session when the last clone of the handle is
