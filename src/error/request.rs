@@ -107,7 +107,7 @@ pub enum ErrorKind {
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Connection => "no server answered",
+            Self::Connection => "no server answered, or nodes were deleted meanwhile",
             Self::NoAuth => "an ACL denies the request",
             Self::Rejected => "the request was refused",
             Self::AuthFailed => "the servers refused the client's credentials",

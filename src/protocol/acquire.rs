@@ -37,8 +37,8 @@ pub(crate) enum AcquireStep {
     /// Carry out a request.
     Do(AcquireRequest),
     /// Pause as the retry policy says for repetition number `failures` (from 0). Then `Retry`, or `GiveUp` if
-    /// it is exhausted.
-    Pause { failures: u32, why: PauseReason },
+    /// it is exhausted. `NoNode` if another process deleted the own node or the directory.
+    Pause { failures: u32, why: FailureKind },
     /// The attempt has ended in this session.
     Finish(AcquireOutcome),
 }
@@ -60,17 +60,6 @@ pub(crate) enum AcquireRequest {
     Watch { predecessor: String },
     /// Wait in memory for a node of the same session.
     WaitFor { before: Neighbour },
-}
-
-/// Why a repetition is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PauseReason {
-    /// A request failed, most likely with its connection.
-    RequestFailed,
-    /// The server was too busy.
-    ServerBusy,
-    /// Another process deleted the own node.
-    NodeDeleted,
 }
 
 /// The result of a step.
@@ -237,9 +226,7 @@ pub(crate) struct Acquiring {
     /// Further nodes of this attempt, to be deleted at once: one of them could be before the node by which
     /// the attempt queues, which would then wait for itself.
     orphans: Vec<String>,
-    /// What to do after a pause, and why there is one.
     after_pause: AfterPause,
-    paused_for: PauseReason,
     /// The last failure of a request.
     last_failure: Option<Failure>,
     /// Whether the missing directory has been created once: if it is missing again, that counts as a failure.
@@ -260,6 +247,8 @@ pub(crate) struct Acquiring {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterPause {
     Create,
+    /// Create a node in place of one that another process deleted.
+    CreateAnother,
     Parents,
     Look,
 }
@@ -281,7 +270,6 @@ impl Acquiring {
             orphans: Vec::new(),
             own_predecessor,
             after_pause: AfterPause::Create,
-            paused_for: PauseReason::RequestFailed,
             last_failure: None,
             made_parents: false,
             failures: 0,
@@ -367,7 +355,7 @@ impl Acquiring {
                 _ => self.failed(failure, AfterPause::Look),
             },
             AcquireEvent::Retry => match self.after_pause {
-                AfterPause::Create => AcquireStep::Do(AcquireRequest::Create),
+                AfterPause::Create | AfterPause::CreateAnother => AcquireStep::Do(AcquireRequest::Create),
                 AfterPause::Parents => AcquireStep::Do(AcquireRequest::MakeParents),
                 AfterPause::Look => AcquireStep::Do(AcquireRequest::List),
             },
@@ -501,7 +489,7 @@ impl Acquiring {
             self.orphans.extend(found.into_iter().map(|node| node.name));
         }
         let Some(node) = &self.node else {
-            return self.pause(AfterPause::Create);
+            return self.pause(FailureKind::Unknown, AfterPause::Create);
         };
         let Some(position) = queue.position(&node.name) else { return self.own_node_deleted() };
         if let Err(unusable) = queue.usable_by(&node.name) {
@@ -555,7 +543,7 @@ impl Acquiring {
                 self.node = Some(OwnNode { name: name.clone(), czxid: None });
                 AcquireStep::Do(AcquireRequest::Inspect { name })
             }
-            None => self.pause(AfterPause::Create),
+            None => self.pause(FailureKind::Unknown, AfterPause::Create),
         }
     }
 
@@ -566,41 +554,29 @@ impl Acquiring {
         self.deleted = self.deleted.saturating_add(1);
         // Deleted to be sure that it is gone.
         self.orphans.extend(self.node.take().map(|node| node.name));
-        self.after_pause = AfterPause::Create;
-        self.paused_for = PauseReason::NodeDeleted;
-        AcquireStep::Pause { failures: self.deleted - 1, why: PauseReason::NodeDeleted }
+        self.after_pause = AfterPause::CreateAnother;
+        AcquireStep::Pause { failures: self.deleted - 1, why: FailureKind::NoNode }
     }
 
     fn give_up(&mut self) -> AcquireStep {
-        let why = match self.paused_for {
-            PauseReason::NodeDeleted => NoGrant::NodeDeleted { times: self.deleted },
-            PauseReason::RequestFailed | PauseReason::ServerBusy => {
-                let last = self.last_failure.take();
-                NoGrant::KeptFailing(last.unwrap_or_else(|| FailureKind::Unknown.into()))
-            }
-        };
-        self.end(why)
+        let last = self.last_failure.take();
+        self.end(match self.after_pause {
+            AfterPause::CreateAnother => NoGrant::NodeDeleted { times: self.deleted },
+            _ => NoGrant::KeptFailing(last.unwrap_or_else(|| FailureKind::Unknown.into())),
+        })
     }
 
     fn failed(&mut self, failure: Failure, then: AfterPause) -> AcquireStep {
         if let Some(why) = NoGrant::of(&failure) {
             return self.end(why);
         }
-        let step = match failure.kind {
-            FailureKind::NotNow => self.pause_for(then, PauseReason::ServerBusy),
-            _ => self.pause(then),
-        };
+        let kind = failure.kind;
         self.last_failure = Some(failure);
-        step
+        self.pause(kind, then)
     }
 
-    fn pause(&mut self, then: AfterPause) -> AcquireStep {
-        self.pause_for(then, PauseReason::RequestFailed)
-    }
-
-    fn pause_for(&mut self, then: AfterPause, why: PauseReason) -> AcquireStep {
+    fn pause(&mut self, why: FailureKind, then: AfterPause) -> AcquireStep {
         self.after_pause = then;
-        self.paused_for = why;
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
         AcquireStep::Pause { failures, why }
@@ -667,7 +643,11 @@ mod tests {
     }
 
     fn request_again(failures: u32) -> AcquireStep {
-        AcquireStep::Pause { failures, why: PauseReason::RequestFailed }
+        AcquireStep::Pause { failures, why: FailureKind::Unknown }
+    }
+
+    fn deleted(failures: u32) -> AcquireStep {
+        AcquireStep::Pause { failures, why: FailureKind::NoNode }
     }
 
     #[test]
@@ -728,7 +708,7 @@ mod tests {
         assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))), granted(A, 3));
         assert_eq!(contender.step(doubt()), AcquireStep::Do(AcquireRequest::List));
         let step = contender.step(AcquireEvent::Listed(Answer::no(FailureKind::NoNode)));
-        assert_eq!(step, AcquireStep::Pause { failures: 0, why: PauseReason::NodeDeleted });
+        assert_eq!(step, deleted(0));
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
     }
 
@@ -809,7 +789,7 @@ mod tests {
         assert_eq!(in_memory(IfBusy::Wait).step(created_behind(Answer::Is(unsaid), Some(&b))), list);
         let mut contender = in_memory(IfBusy::Wait);
         assert_eq!(contender.step(created_behind(Answer::no(FailureKind::Unknown), None)), list);
-        assert_eq!(contender.step(AcquireEvent::Listed(Answer::no(FailureKind::NoNode))), request_again(0));
+        assert_eq!(contender.step(AcquireEvent::Listed(Answer::no(FailureKind::NoNode))), deleted(0));
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
         assert_eq!(contender.step(created_behind(Answer::Is(node(B, 3)), Some(&b))), list);
     }
@@ -895,7 +875,7 @@ mod tests {
     #[test]
     fn an_own_node_that_is_missing_in_any_answer_is_queued_again_at_the_end() {
         let gone = || Answer::no(FailureKind::NoNode);
-        let queue_again = AcquireStep::Pause { failures: 0, why: PauseReason::NodeDeleted };
+        let queue_again = deleted(0);
         assert_eq!(waiting().step(created(A, Answer::Is(node(A, 3)), gone())), queue_again);
         let mut listing = waiting();
         listing.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
@@ -1016,7 +996,7 @@ mod tests {
             AcquireStep::Do(AcquireRequest::Create)
         );
         // The servers have removed the container in between.
-        assert_eq!(contender.step(no()), request_again(0));
+        assert_eq!(contender.step(no()), deleted(0));
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::MakeParents));
         assert_eq!(
             contender.step(AcquireEvent::ParentsMade(Answer::no(REFUSED))),
@@ -1030,7 +1010,7 @@ mod tests {
         contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
         assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
         let step = contender.step(AcquireEvent::Listed(list(&[name("c", 1)])));
-        assert_eq!(step, AcquireStep::Pause { failures: 0, why: PauseReason::NodeDeleted });
+        assert_eq!(step, deleted(0));
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
         assert_eq!(contender.times_deleted(), 1);
         // If it exists after all, it is deleted.
@@ -1050,7 +1030,7 @@ mod tests {
         };
         let deleted_by_hand = |contender: &mut Acquiring, failures| {
             let step = contender.step(AcquireEvent::Listed(list(&[name(B, 2)])));
-            assert_eq!(step, AcquireStep::Pause { failures, why: PauseReason::NodeDeleted });
+            assert_eq!(step, deleted(failures));
             assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
         };
         queue(&mut contender, 3);
@@ -1104,7 +1084,7 @@ mod tests {
         let watch = || AcquireStep::Do(AcquireRequest::Watch { predecessor: name(B, 2) });
         assert_eq!(contender.step(created(A, Answer::Is(node(A, 3)), list(&both))), watch());
         for failures in 0..3 {
-            let why = PauseReason::ServerBusy;
+            let why = FailureKind::NotNow;
             assert_eq!(
                 contender.step(AcquireEvent::WatchFailed(FailureKind::NotNow.into())),
                 AcquireStep::Pause { failures, why }

@@ -44,6 +44,8 @@ pub(crate) enum WaitsFor {
     Leases,
     /// The transaction by which permits are taken.
     Permits,
+    /// The end of the pause after another process deleted the node or the directory of the call. The servers answer.
+    Retry,
 }
 
 impl fmt::Display for WaitsFor {
@@ -60,6 +62,7 @@ impl fmt::Display for WaitsFor {
             Self::Leases => "no answer to the question how many permits are free",
             Self::Permits => "no answer to the transaction that takes the permits",
             Self::Renewal => "no confirmation that the servers keep the session",
+            Self::Retry => "no end of the pause before another try",
         })
     }
 }

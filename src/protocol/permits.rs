@@ -31,7 +31,7 @@ pub(crate) enum PermitsStep {
     /// it is exhausted.
     Pause {
         failures: u32,
-        why: Failure,
+        why: FailureKind,
     },
     Finish(PermitsOutcome),
 }
@@ -351,8 +351,9 @@ impl Taking {
         }
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
-        self.last_failure = Some(failure.clone());
-        PermitsStep::Pause { failures, why: failure }
+        let why = failure.kind;
+        self.last_failure = Some(failure);
+        PermitsStep::Pause { failures, why }
     }
 
     fn end(&mut self, why: NoPermits) -> PermitsStep {

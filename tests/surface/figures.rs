@@ -7,11 +7,11 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 20_463),
-    ("lines of its engine, protocol and session", 14_549),
-    ("doc lines of the library", 11_160),
+    ("lines of the library", 20_450),
+    ("lines of its engine, protocol and session", 14_536),
+    ("doc lines of the library", 11_156),
     ("public names", 76),
-    ("lines of tests", 31_782),
+    ("lines of tests", 31_812),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

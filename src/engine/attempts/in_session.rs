@@ -12,6 +12,7 @@ use crate::engine::request::requests::Seat;
 use crate::error::{AcquireError, Purpose, RequestFailure};
 use crate::protocol::acquire::{AcquireEvent, AcquireStep, Acquiring, NoGrant, Orphans, OwnPredecessor};
 use crate::protocol::failure::{FailureKind, Refusal};
+use crate::protocol::late::WaitsFor;
 use crate::protocol::moment::Moment;
 use crate::protocol::permits::lease_beginning;
 use crate::session::leftovers::cleanup::{Item, Orphan};
@@ -95,14 +96,20 @@ impl<'a> InSession<'a> {
     /// Pauses before repetition number `failures`, as the retry policy says. The first is sent at once, unless the
     /// server was busy: it goes out on the next connection, which is waited for anyway. Returns `false` if the
     /// policy is exhausted.
-    pub(crate) async fn pause(&mut self, failures: u32, is_busy: bool) -> Result<bool, End> {
+    pub(crate) async fn pause(&mut self, failures: u32, why: FailureKind) -> Result<bool, End> {
+        if why == FailureKind::NoNode {
+            // Deleted by another process: the next node queues at the end, behind other contenders.
+            self.looked_again = false;
+            self.attempt.saw_ahead(None);
+            self.attempt.progress.set_waits_for(WaitsFor::Retry);
+        }
         if failures == 0 {
             self.failing_since = Instant::now();
         }
         let Seat { path_lock, session, number, .. } = self.seat;
         let pause = path_lock.client().retry.pause(failures, self.failing_since.elapsed());
         let Some(pause) = pause else { return Ok(false) };
-        let pause = if failures == 0 && !is_busy { Duration::ZERO } else { pause };
+        let pause = if failures == 0 && why != FailureKind::NotNow { Duration::ZERO } else { pause };
         if !pause.is_zero() {
             path_lock.queue().with(|queue| queue.step_aside(number, session.number()));
         }

@@ -30,7 +30,7 @@ use crate::engine::request::look::{InTheWay, Subject, in_the_way, look_before_tr
 use crate::engine::request::requests::{self, Seat};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
-    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, IfBusy, Orphans, OwnNode, PauseReason,
+    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, IfBusy, Orphans, OwnNode,
 };
 use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, WaitsFor};
@@ -226,7 +226,11 @@ impl InSession<'_> {
         loop {
             let event = match step {
                 AcquireStep::Do(request) => self.request(&request).await,
-                AcquireStep::Pause { failures, why } => self.pause_for(failures, why).await,
+                AcquireStep::Pause { failures, why } => {
+                    self.attempt.progress.set_node(self.acquiring.queued_as());
+                    let again = self.pause(failures, why).await;
+                    again.map(|again| if again { AcquireEvent::Retry } else { AcquireEvent::GiveUp })
+                }
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
                     self.leave_to_cleanup(also);
                     self.left.names.push(name.clone());
@@ -443,18 +447,6 @@ impl InSession<'_> {
         let Some(look_at) = self.patience.as_ref().and_then(Patience::look_at) else { return event.await };
         // The list that follows shows who is ahead by then.
         tokio::time::timeout_at(look_at.into(), event).await.unwrap_or(Ok(AcquireEvent::Changed))
-    }
-
-    /// Pauses before a repetition, as the retry policy says.
-    async fn pause_for(&mut self, failures: u32, why: PauseReason) -> Result<AcquireEvent, End> {
-        self.attempt.progress.set_node(self.acquiring.queued_as());
-        if why == PauseReason::NodeDeleted {
-            // The next node queues at the end, behind other contenders.
-            self.looked_again = false;
-            self.attempt.saw_ahead(None);
-        }
-        let again = self.pause(failures, why == PauseReason::ServerBusy).await?;
-        Ok(if again { AcquireEvent::Retry } else { AcquireEvent::GiveUp })
     }
 
     /// Grants the lock by the node `name`, which is first in the queue; to get permits, goes on at its head. Returns

@@ -20,7 +20,7 @@ use crate::error::{
     TryLockError,
 };
 use crate::protocol::acquire::IfBusy;
-use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting};
+use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting, WaitsFor};
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::session::contents::nodes::NodeOwner;
@@ -395,6 +395,7 @@ impl PathLock {
                 (Budget::Until { asked, .. }, busy) => busy.timed_out(asked, waited).into(),
                 (Budget::Try { .. } | Budget::Forever, busy) => busy,
             },
+            Late::NoAnswer(WaitsFor::Retry) => self.failed(RequestFailure::Deleted).into(),
             Late::NoAnswer(waits_for) => {
                 let why = NoAnswer { waits_for, waited };
                 self.failed(RequestFailure::Connection(Arc::new(why))).into()

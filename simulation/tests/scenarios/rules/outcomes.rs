@@ -414,3 +414,40 @@ async fn a_node_deleted_three_times_ends_the_attempt() {
     client.flush(SOON).await.unwrap();
     assert_clean(&server, "after three deletions").await;
 }
+
+/// A deadline that passes during the pause after a deletion says that, and not that no server answered.
+// Shows: deadline
+#[tokio::test]
+async fn a_deadline_after_a_deletion_by_others_says_so() {
+    let server = start();
+    let client = connect_with(&server, RetryPolicy::n_times(2, SOON)).await;
+    let id = session(&client);
+    let is_told = |error: &AcquireError| {
+        let is_retryable = error.kind() == Some(ErrorKind::Connection);
+        is_retryable && error.to_string().contains("deleted meanwhile") && error.source().is_none()
+    };
+    // Its node, between the create and the list. The first repetition is sent at once.
+    let gates = [0, 1].map(|nth| server.hold_request(Match::op(Op::GetChildren).session(id).nth(nth)));
+    let attempt = tokio::spawn(mutex(&client).acquire(SOON / 2));
+    for gate in gates {
+        within("the list", gate.wait_hit()).await;
+        server.delete(&queue(&server)[0]).unwrap();
+        gate.release();
+    }
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    assert!(is_told(&error), "{error}");
+    // Its directory, before each create.
+    let gone = server.fail(Match::op(Op::Create).session(id).always(), -101);
+    let error = mutex(&client).acquire(SOON / 2).await.unwrap_err();
+    assert!(is_told(&error), "{error}");
+    gone.remove();
+    // The directory of a semaphore's permits.
+    let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 1).unwrap();
+    let leases = format!("{DIRECTORY}/leases");
+    let gone = server.fail(Match::op(Op::Create).session(id).path(&leases).always(), -101);
+    let error = semaphore.acquire(SOON / 2).await.unwrap_err();
+    assert!(is_told(&error), "{error}");
+    gone.remove();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "after all three").await;
+}
