@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// Whether the future asks to be polled, for the thread that sleeps until it does. Not by `thread::park`,
 /// whose wake-ups another sleeper inside the poll could take.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,
     rings: Condvar,

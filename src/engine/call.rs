@@ -22,7 +22,6 @@ use crate::values::path::LockPath;
 pub(crate) type ResultReceiver<T> = oneshot::Receiver<Result<T, TryLockError>>;
 
 /// A task under way, and its result. Dropping it cancels the task, which then cleans up.
-#[derive(Debug)]
 pub(crate) struct Pending<T> {
     client: Arc<Core>,
     path: LockPath,
@@ -95,7 +94,6 @@ impl<T> Pending<T> {
 }
 
 /// Tells a task that its caller has left.
-#[derive(Debug)]
 pub(crate) struct CancelOnDrop {
     cancel: Option<oneshot::Sender<Ticket>>,
     cleanup: Cleanup,
@@ -135,14 +133,14 @@ impl Drop for CancelOnDrop {
 
 /// The state that an attempt and its caller share. Not a watch channel, which is three times as large:
 /// thousands of attempts may be waiting.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct ProgressShared {
     known: Mutex<ProgressState>,
     /// Told when the node changes, and at the end.
     changed: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct ProgressState {
     /// The name of its node in the queue; `None` while it has none.
     node: Option<Arc<str>>,
@@ -174,7 +172,6 @@ impl ProgressState {
 }
 
 /// The attempt's side of its progress.
-#[derive(Debug)]
 pub(crate) struct ProgressSender(Arc<ProgressShared>);
 
 impl ProgressSender {
@@ -226,7 +223,7 @@ impl Drop for ProgressSender {
 }
 
 /// The caller's side of the progress of an attempt.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct ProgressReceiver(Arc<ProgressShared>);
 
 impl ProgressReceiver {

@@ -3,7 +3,6 @@
 //!
 //! A room, a path lock and what is above them use it. It makes no decisions, and sends no request.
 
-use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -23,7 +22,7 @@ use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
 /// The node of a hold, if the client passes such nodes on in memory.
-pub(crate) trait InRoom: fmt::Debug + Send + Sync {
+pub(crate) trait InRoom: Send + Sync {
     /// Has a hold leave the node, by the deletion that it needs. Returns the deletion if no other has the
     /// node next.
     fn pass_on(&self, held: &Arc<Held>, session: &Arc<Session>, deletion: Deletion) -> Option<Deletion>;
@@ -54,7 +53,7 @@ pub(crate) enum Over {
 }
 
 /// A hold of this client, for error messages and `is_acquired_in_this_process`.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct LocalOwner {
     pub(crate) held: Arc<Held>,
     pub(crate) since: Instant,
@@ -68,7 +67,6 @@ impl LocalOwner {
 }
 
 /// One held lock.
-#[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) directory: LockPath,
     /// The number of the attempt that was granted the lock; see

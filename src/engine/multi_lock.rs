@@ -31,7 +31,7 @@ use crate::session::reports::log;
 use crate::session::threads::BoxFuture;
 
 /// Several locks of one client, at different paths, in the order of these paths on the servers.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct MultiMembers {
     /// The first in this order.
     first: Member,
@@ -61,7 +61,7 @@ impl MultiMembers {
 
 /// The members that are held, in the order in which they were acquired. Released in reverse when it is
 /// dropped: a contender that wants several of them, and waits for the first, finds the others free.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Acquired(Vec<Hold>);
 
 impl Acquired {
@@ -149,7 +149,7 @@ enum Why {
 
 /// How often in a row another process has deleted the node of a member that was held while others were waited
 /// for.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Deletions {
     times: u32,
     since: Option<Instant>,

@@ -11,7 +11,6 @@
 //!
 //! [`Slots`] bound how many attempts of a path lock have a node at a time (docs/protocol.md#bounded-nodes).
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -58,13 +57,6 @@ impl SharedQueue {
     /// Returns the watch of the directory.
     pub(crate) fn directory(&self) -> &Arc<DirectoryWatch> {
         &self.directory
-    }
-}
-
-impl fmt::Debug for SharedQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // This omits its attempts, of which there may be thousands.
-        f.debug_struct("SharedQueue").finish_non_exhaustive()
     }
 }
 
@@ -156,7 +148,6 @@ where
 }
 
 /// The slots of one path lock.
-#[derive(Debug)]
 pub(crate) struct Slots {
     max: usize,
     free: Arc<Semaphore>,
@@ -167,7 +158,6 @@ pub(crate) struct Slots {
 }
 
 /// The right of an attempt to have nodes. Its orphans keep a copy of the permit until they are deleted.
-#[derive(Debug)]
 pub(crate) struct NodeSlot {
     slots: Arc<Slots>,
     permit: Arc<OwnedSemaphorePermit>,

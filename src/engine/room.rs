@@ -5,7 +5,6 @@
 //! and the [task](crate::engine::attempts::room) that works for it: behind a mutex that is held for one decision at a
 //! time, and never across an await or foreign code. Grants are sent, and anything else happens, after it is unlocked.
 
-use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -62,7 +61,6 @@ pub(crate) struct RoomState {
 pub(crate) type AttemptUnderWay = (CancelOnDrop, ProgressReceiver);
 
 /// A node that is to be watched for others.
-#[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) number: u64,
     pub(crate) node: Arc<str>,
@@ -94,7 +92,6 @@ pub(crate) struct Waiter {
 }
 
 /// The node of the room, granted to one caller. If it is dropped, the next has it.
-#[derive(Debug)]
 pub(crate) struct Granted {
     /// `None` once it is taken.
     held: Option<Arc<Held>>,
@@ -551,19 +548,6 @@ impl InRoom for RoomNode {
             self.room.wake.notify_one();
         }
         is_alone
-    }
-}
-
-impl fmt::Debug for SharedRoom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // This omits its callers, of whom there may be thousands.
-        f.debug_struct("SharedRoom").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for RoomNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RoomNode").field("number", &self.number).finish_non_exhaustive()
     }
 }
 

@@ -105,7 +105,6 @@ impl fmt::Display for ServerFailure {
 }
 
 /// A server that gave no session, with what it or the system has said.
-#[derive(Debug)]
 pub(crate) struct FailedServer {
     pub(crate) server: String,
     pub(crate) failure: ServerFailure,

@@ -121,7 +121,7 @@ impl fmt::Display for ErrorKind {
 }
 
 /// The purpose of a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Lock,
     Look,

@@ -14,8 +14,12 @@ use crate::protocol::hold::LockState;
 use crate::session::core::AbortOnDrop;
 
 /// What a guard has of its holds, which other guards may share: of one client, and at least one.
-#[derive(Clone, Copy, Debug)]
-#[expect(unnameable_types, reason = "the guards, which hand it over, are the public names")]
+#[derive(Clone, Copy)]
+#[expect(
+    unnameable_types,
+    missing_debug_implementations,
+    reason = "the guards, which hand it over, are the public names"
+)]
 pub struct Shares<'a>(pub(crate) &'a [Arc<Hold>]);
 
 impl<'a> Shares<'a> {
@@ -173,7 +177,6 @@ pub(crate) async fn while_held<T>(
 
 /// The holds of a multi-lock's members, or of a semaphore's permits. Released in reverse: a contender that
 /// wants several of them, and waits for the first, finds the others free.
-#[derive(Debug)]
 pub(crate) struct GuardSet {
     holds: Vec<Arc<Hold>>,
 }

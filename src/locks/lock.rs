@@ -307,8 +307,8 @@ pub(crate) mod sealed {
     }
 
     /// A lock of any type.
-    #[expect(unnameable_types, reason = "only this crate needs a name for it")]
-    #[derive(Clone, Copy, Debug)]
+    #[expect(unnameable_types, missing_debug_implementations, reason = "only this crate needs a name for it")]
+    #[derive(Clone, Copy)]
     pub struct OneLock<'a> {
         pub(crate) path_lock: &'a Arc<PathLock>,
         pub(crate) kind: Kind,

@@ -204,7 +204,7 @@ pub(crate) enum IfBusy {
 }
 
 /// How an attempt waits for a predecessor of its own session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnPredecessor {
     Watched,
     /// It waits for the nearest one, even if nodes of other sessions are between: it cannot be first before
@@ -213,7 +213,6 @@ pub(crate) enum OwnPredecessor {
 }
 
 /// The state machine; see the [module](self).
-#[derive(Debug)]
 pub(crate) struct Acquiring {
     naming: Naming,
     kind: Kind,
@@ -244,7 +243,7 @@ pub(crate) struct Acquiring {
     list: Option<Arc<Queue>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterPause {
     Create,
     /// Create a node in place of one that another process deleted.

@@ -61,7 +61,6 @@ pub(crate) enum ConvertRequest {
 }
 
 /// The result of a step.
-#[derive(Debug)]
 pub(crate) enum ConvertEvent {
     /// Of [`ConvertRequest::Swap`] and [`ConvertRequest::Create`].
     Created(Created),
@@ -81,7 +80,7 @@ pub(crate) enum ConvertEvent {
 }
 
 /// The outcome of a create.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Created {
     /// Created, with the zxid if the reply has it.
     Done {

@@ -36,7 +36,7 @@ impl Change {
 }
 
 /// The counter, as a read has shown it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SeenCounter {
     pub(crate) value: i64,
     /// The number of changes of its data.
@@ -93,7 +93,7 @@ pub(crate) enum CounterRequest {
 }
 
 /// The outcome of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CounterEvent {
     /// The answer to a read; `None` if there is no node.
     Read(Option<SeenCounter>),
@@ -158,7 +158,7 @@ pub(crate) enum Unchanged {
 }
 
 /// A write that has been sent, or is about to be.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct SentWrite {
     value: i64,
     version: i32,
@@ -166,7 +166,7 @@ struct SentWrite {
 }
 
 /// One change, from its start to its end.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Changing {
     change: Change,
     request: CounterRequest,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub(crate) const OTHER: &str = "other";
 
 /// The prefixes of paths that are labels.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Labels {
     /// The longest first.
     prefixes: Arc<[Arc<str>]>,

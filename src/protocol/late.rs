@@ -76,7 +76,7 @@ pub(crate) struct NoAnswer {
 }
 
 /// The other contenders that a call has seen, and the event that it waits for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Waiting {
     ahead: Option<Ahead>,
     waits_for: WaitsFor,

@@ -47,14 +47,14 @@ pub enum LeaseMargin {
 }
 
 /// How long the locks of one session are valid after a renewal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Lease {
     timeout: Duration,
     margin: Duration,
 }
 
 /// When spare connections are tried while the session has none (docs/protocol.md#spare-connection).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct SpareTries {
     /// How old the last renewal is at the first try.
     pub(crate) from: Duration,

@@ -57,7 +57,7 @@ struct Last {
 }
 
 /// How a node was deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gone<'a> {
     /// By a request of this client, which was answered.
     Deleted,

@@ -64,7 +64,6 @@ pub(crate) struct Take {
 }
 
 /// The result of a step.
-#[derive(Debug)]
 pub(crate) enum PermitsEvent {
     /// Of [`PermitsRequest::Look`].
     Looked(Answer<Seen>),
@@ -88,7 +87,7 @@ pub(crate) enum PermitsEvent {
 }
 
 /// What a look shows.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     /// The names of all children of the directory of leases; none if it does not exist. Shared, because there may
     /// be thousands.
@@ -109,7 +108,7 @@ impl Seen {
 }
 
 /// The node with the limit in force.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LimitNode {
     /// There is none: the limit is the one that the handles state.
     Missing,
@@ -122,7 +121,7 @@ pub(crate) enum LimitNode {
 }
 
 /// What came of the transaction.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Taken {
     /// It is committed. Has the names of the leases.
     Done {
@@ -175,7 +174,7 @@ impl PermitsStep {
 }
 
 /// The state machine; see the [module](self).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Taking {
     /// How many permits are wanted.
     wanted: u32,

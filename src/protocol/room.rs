@@ -95,7 +95,7 @@ pub(crate) enum PassOn<W> {
 }
 
 /// The contenders of other handles and processes, as far as the watch of a node that is kept tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
     /// No look was taken since this node was granted.
     Unknown,
@@ -106,7 +106,6 @@ enum Others {
 }
 
 /// A node by which this client has the lock, or had it.
-#[derive(Debug)]
 struct SharedNode<H> {
     /// The holds by which it is held, or the one by which it is kept.
     inside: BTreeMap<u64, H>,
@@ -131,7 +130,6 @@ impl<H> SharedNode<H> {
     }
 }
 
-#[derive(Debug)]
 struct WaitingCaller<W, D> {
     waiter: W,
     deadline: Option<D>,
@@ -141,7 +139,6 @@ struct WaitingCaller<W, D> {
 
 /// The callers of one room, and their nodes, each by the number of the first hold by which it was held. `W`
 /// is the waiting caller, `D` its deadline, `H` a hold.
-#[derive(Debug)]
 pub(crate) struct Room<W, D, H> {
     /// Several have a node of the kind `Shared` at once.
     kind: Kind,

@@ -21,7 +21,7 @@ const MIN_SERVER_TIMEOUT: Duration = Duration::from_millis(500);
 const HEALTHY_SESSION_TIMEOUTS: u32 = 10;
 
 /// How long a server may be silent in the next session: grows while sessions stall.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct ServerTimeout {
     doublings: u32,
 }
@@ -64,7 +64,6 @@ pub(crate) fn effective(server_timeout: Duration, session_timeout: Duration) -> 
 
 /// The connections of one session, to tell a session that stalls: one in which the server timeout cuts every
 /// connection before a write is answered.
-#[derive(Debug)]
 pub(crate) struct ConnectionHistory {
     server_timeout: Duration,
     session_timeout: Duration,

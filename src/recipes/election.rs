@@ -171,7 +171,6 @@ pub(crate) async fn until_leading(
 
 /// One term of a leader, shared with the work in it. It keeps neither the leadership nor the client and its
 /// session: the participant does.
-#[derive(Debug)]
 pub(crate) struct Term {
     held: Arc<Held>,
     path_lock: Weak<PathLock>,
@@ -182,7 +181,6 @@ pub(crate) struct Term {
 }
 
 /// Work that is under way in a term, until this is dropped.
-#[derive(Debug)]
 pub(crate) struct TermWork<'a>(&'a Term);
 
 impl Term {
@@ -260,7 +258,7 @@ impl Drop for TermWork<'_> {
 }
 
 /// Where a candidate stands, for callers that wait for its terms.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) enum Status {
     #[default]
     Follows,
@@ -296,7 +294,7 @@ impl Status {
 }
 
 /// What the task of a candidate reports.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Reports {
     status: watch::Sender<Status>,
     /// The same for the user, with the changes in between.
@@ -326,7 +324,6 @@ impl Reports {
 }
 
 /// Takes part in an election, from [`join`] until it is dropped or [leaves](Self::leave).
-#[derive(Debug)]
 pub(crate) struct Candidate {
     /// Its drop ends the task too.
     stop: watch::Sender<bool>,
@@ -391,7 +388,6 @@ impl Candidate {
 }
 
 /// Reports that a candidate has left, however its task ends: it is dropped with the end of its client.
-#[derive(Debug)]
 struct LeftOnDrop {
     path_lock: Arc<PathLock>,
     reports: Arc<Reports>,

@@ -78,7 +78,7 @@ pub struct LeaderSelector {
 }
 
 /// What calls of [`LeaderSelector::lead`] hold, of all clones of one selector.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Terms(Mutex<Vec<Weak<Held>>>);
 
 impl Terms {

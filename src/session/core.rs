@@ -27,7 +27,6 @@ use crate::values::options::Acl;
 use crate::values::path::LockPath;
 
 /// The state that all handles of one client share. Its drop closes the client.
-#[derive(Debug)]
 pub(crate) struct Core {
     pub(super) shared: Arc<Shared>,
     pub(crate) runtime: Handle,
@@ -51,14 +50,13 @@ pub(crate) struct Core {
 }
 
 /// Whether the client grants no lock any more, because it is about to be closed.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Drain {
     began: AtomicBool,
     told: Notify,
 }
 
 /// Why a call gets no session.
-#[derive(Debug)]
 pub(crate) enum NoSession {
     Unreachable(ConnectError),
     AuthFailed,

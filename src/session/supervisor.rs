@@ -23,7 +23,7 @@ use crate::session::threads::mutex::Mutex;
 use crate::session::threads::waker::contain_panic;
 
 /// Where a client is between its first session and its end.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Phase {
     /// A session is being established, the first one or the next. Next: `Live`, or `Down` when the retry policy is
     /// exhausted.
@@ -38,7 +38,7 @@ pub(crate) enum Phase {
 }
 
 /// Why a client is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
     /// By `close`, by the drop of the client, or because its supervisor panicked.
     Closed,
@@ -104,7 +104,6 @@ impl fmt::Display for ConnectionState {
 }
 
 /// The state that the supervisor shares with its client.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) state: watch::Sender<ConnectionState>,

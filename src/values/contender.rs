@@ -160,7 +160,7 @@ const LONGEST_NAME: usize = 100;
 const LONGEST_HOST: usize = 64;
 
 /// The identity of this process, with which its nodes begin. Made once for a client.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Process {
     /// `host/pid/name`.
     pub(crate) who: String,
@@ -303,7 +303,7 @@ pub struct Contender {
 }
 
 /// The servers' data about a contender's node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeStat {
     pub(crate) session: i64,
     pub(crate) czxid: i64,

@@ -7,8 +7,8 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 20_450),
-    ("lines of its engine, protocol and session", 14_536),
+    ("lines of the library", 20_343),
+    ("lines of its engine, protocol and session", 14_431),
     ("doc lines of the library", 11_156),
     ("public names", 76),
     ("lines of tests", 31_812),

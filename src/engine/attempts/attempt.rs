@@ -125,7 +125,6 @@ pub(crate) async fn if_any<F: Future + Unpin>(future: &mut Option<F>) -> F::Outp
 
 /// How long a try waits behind live contenders. Counted from when it is behind them: not while the servers are
 /// asked.
-#[derive(Debug)]
 pub(crate) struct Patience {
     time: Duration,
     /// Whether it begins again when another contender is the first.

@@ -17,7 +17,6 @@ use crate::protocol::node_name::Kind;
 const ANOTHER_NODE: Duration = Duration::from_secs(1);
 
 /// An attempt under way, and its progress. Dropping it cancels the attempt, which then cleans up.
-#[derive(Debug)]
 pub(crate) struct Queued {
     path_lock: Arc<PathLock>,
     pub(crate) pending: Pending<Hold>,

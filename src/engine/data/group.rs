@@ -17,14 +17,13 @@ use crate::values::path::LockPath;
 const AT_ONCE: usize = 64;
 
 /// The directory of a group.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Group {
     pub(crate) client: Arc<Core>,
     pub(crate) directory: LockPath,
 }
 
 /// The members at one moment.
-#[derive(Debug)]
 pub(crate) struct Members {
     /// The data of each, by its name.
     pub(crate) by_name: BTreeMap<String, Vec<u8>>,
@@ -32,7 +31,7 @@ pub(crate) struct Members {
 }
 
 /// The last report of a watch, so that it reports nothing older, and nothing twice.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Known {
     /// The zxid of the last coming or going; `None` if there is no directory.
     as_of: Option<i64>,

@@ -25,7 +25,7 @@ const DELETED_AT_ONCE: usize = 32;
 const MOST_DELETED: usize = 256;
 
 /// The records of one job, and the one of the occasion.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Records {
     pub(crate) client: Arc<Core>,
     pub(crate) directory: LockPath,
@@ -33,7 +33,6 @@ pub(crate) struct Records {
 }
 
 /// The outcome of writing a record.
-#[derive(Debug)]
 pub(crate) enum Recorded {
     /// It is there.
     Ours,

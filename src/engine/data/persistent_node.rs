@@ -27,7 +27,6 @@ use crate::values::path::{LockPath, above};
 pub(crate) type PathTurns = Registry<String, PathTurn>;
 
 /// The turns at one path, in order of arrival.
-#[derive(Debug)]
 pub(crate) struct PathTurn {
     path: String,
     turns: Arc<PathTurns>,
@@ -57,7 +56,7 @@ impl Drop for PathTurn {
 }
 
 /// The node that should exist.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Wanted {
     pub(crate) data: Arc<[u8]>,
     /// Counts the data that were wanted, from 1.
@@ -65,7 +64,6 @@ pub(crate) struct Wanted {
 }
 
 /// The state that a node and its task share.
-#[derive(Debug)]
 pub(crate) struct ManagedNode {
     pub(crate) path: LockPath,
     pub(crate) acl: Arc<[Acl]>,
@@ -76,7 +74,7 @@ pub(crate) struct ManagedNode {
 }
 
 /// What has come of the data that were wanted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 struct Outcome {
     /// The generation of the data that the node was given last.
     written: u64,

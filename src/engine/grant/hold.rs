@@ -22,7 +22,6 @@ use crate::session::threads::waker;
 use crate::values::path::{LockPath, NodePath};
 
 /// The lock, held by one node of one session. Dropping it leaves the node to cleanup.
-#[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) path_lock: Arc<PathLock>,
     session: Arc<Session>,

@@ -13,7 +13,7 @@ use crate::session::reports::observer::{CallEnd, CallSubject, GrantReport, How, 
 
 /// One call that acquires a lock, in the hands of its caller: eight bytes, and nothing if it is not observed.
 /// Its drop notes that it was cancelled, unless it has ended.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Call(Option<Arc<Life>>);
 
 impl Call {

@@ -75,10 +75,10 @@ pub(crate) fn in_queue(
 }
 
 /// The knowledge that the attempts of a path lock share of the node that is first in the queue.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct FirstSeen(Mutex<FirstState>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct FirstState {
     /// The name of the node that was first by the last list.
     name: Option<Arc<str>>,
@@ -88,7 +88,6 @@ struct FirstState {
     asked: Option<Instant>,
 }
 
-#[derive(Debug)]
 struct FirstNode {
     contender: Contender,
     /// When it was known to exist.

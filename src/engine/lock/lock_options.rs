@@ -65,7 +65,7 @@ impl Recipe {
 }
 
 /// The options of one handle. Options that it leaves open are taken from the path lock, or are the defaults.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct RequestedOptions {
     pub(crate) node_limit: Option<usize>,
     pub(crate) data: Option<Arc<[u8]>>,

@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::hash::Hash;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +31,6 @@ use crate::values::contender::{Contender, Process};
 use crate::values::path::LockPath;
 
 /// Values that are shared by key, for as long as something else keeps them.
-#[derive(Debug)]
 pub(crate) struct Registry<K, V>(Mutex<HashMap<K, Weak<V>>>);
 
 /// The references of a [`Registry`].
@@ -64,7 +62,7 @@ impl<K: Eq + Hash, V> Registry<K, V> {
 pub(crate) type Key = (LockPath, Recipe);
 
 /// How long an attempt may take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) enum Budget {
     /// Does not wait for other contenders. Waits for the servers' answers no longer than `timeout`.
     Try {
@@ -102,7 +100,7 @@ impl Budget {
 }
 
 /// Whether an attempt asks for the first time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     First,
     /// Its lock was lost before its caller had it. It waits where a newcomer would be refused.
@@ -110,7 +108,7 @@ pub(crate) enum Admission {
 }
 
 /// The request of a caller.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Ask {
     pub(crate) kind: Kind,
     pub(crate) budget: Budget,
@@ -136,7 +134,7 @@ impl Ask {
 }
 
 /// One lock of several.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) path_lock: Arc<PathLock>,
     pub(crate) kind: Kind,
@@ -493,17 +491,6 @@ impl PathLock {
                 "a lock's directory has children that are not contenders; they are ignored, but Curator peers would wait for them"
             );
         }
-    }
-}
-
-impl fmt::Debug for PathLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // This omits the data, which may be large, and the client, which has the path locks.
-        f.debug_struct("PathLock")
-            .field("path", &self.path)
-            .field("recipe", &self.options.recipe)
-            .field("max_nodes", &self.options.node_limit)
-            .finish_non_exhaustive()
     }
 }
 

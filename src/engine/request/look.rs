@@ -101,7 +101,7 @@ pub(crate) async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Q
 }
 
 /// The node that a request was about.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) enum Subject {
     #[default]
     Directory,
@@ -191,7 +191,6 @@ pub(crate) async fn refused_in(directory: &LockPath, session: &Session, refusals
 }
 
 /// The contenders that another must wait for.
-#[derive(Debug)]
 pub(crate) enum InTheWay {
     Nothing,
     /// Live contenders.

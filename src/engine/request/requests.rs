@@ -25,7 +25,7 @@ use crate::session::threads::BoxFuture;
 use crate::values::path::LockPath;
 
 /// The context of a request: the lock, the session and the attempt that it is sent for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Seat<'a> {
     pub(crate) path_lock: &'a Arc<PathLock>,
     pub(crate) session: &'a Arc<Session>,

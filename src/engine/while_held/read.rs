@@ -12,7 +12,7 @@ use crate::session::request::ask::{Repetition, Unanswered};
 use crate::values::path::LockPath;
 
 /// A node as it was read.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct ReadNode {
     pub(crate) data: Vec<u8>,
     /// Of the data.

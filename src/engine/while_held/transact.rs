@@ -1,6 +1,5 @@
 //! Transactions that commit only while a lock is held.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +12,6 @@ use crate::protocol::failure::FailureKind;
 use crate::session::live::zk_session::{SessionGone, cause};
 use crate::session::write::to_library;
 use crate::values::path::LockPath;
-use crate::values::shown::Quoted;
 
 /// One operation of a transaction.
 #[derive(Clone)]
@@ -22,18 +20,6 @@ pub(crate) enum Operation {
     SetData { path: LockPath, data: Vec<u8>, version: Option<i32> },
     Delete { path: LockPath, version: Option<i32> },
     Check { path: LockPath, version: Option<i32> },
-}
-
-impl fmt::Debug for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self {
-            Self::Create { .. } => "Create",
-            Self::SetData { .. } => "SetData",
-            Self::Delete { .. } => "Delete",
-            Self::Check { .. } => "Check",
-        };
-        write!(f, "{name}({}, {} bytes)", Quoted(self.path().user()), self.data().len())
-    }
 }
 
 impl Operation {

@@ -6,7 +6,6 @@
 //! order of the connection, and a change of its state before any answer of the next connection. So after the
 //! answer to a request, a look finds all events that the server has sent before.
 
-use std::fmt;
 use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -157,14 +156,8 @@ impl DirectoryWatch {
     }
 }
 
-impl fmt::Debug for DirectoryWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DirectoryWatch").finish_non_exhaustive()
-    }
-}
-
 /// The directory watches of one session. Kept weakly: each belongs to the handles of a lock.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct DirectoryWatches(Mutex<Vec<Weak<DirectoryWatch>>>);
 
 impl DirectoryWatches {

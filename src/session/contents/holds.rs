@@ -3,7 +3,6 @@
 //! is lost that is one value with them (docs/protocol.md#one-value).
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
 /// A lock that is held, or was, as its session sees it.
-pub(crate) trait SessionLock: fmt::Debug + Send + Sync {
+pub(crate) trait SessionLock: Send + Sync {
     /// Returns the number of the attempt that was granted the lock, which is unique in the session.
     fn number(&self) -> u64;
 
@@ -33,7 +32,7 @@ pub(crate) trait SessionLock: fmt::Debug + Send + Sync {
 }
 
 /// A node by which a lock is held.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct LockNode {
     pub(crate) lock: Arc<dyn SessionLock>,
     pub(crate) name: Arc<str>,
@@ -54,10 +53,10 @@ impl LockNode {
 }
 
 /// The locks of one session, by their numbers.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct SessionLocks(Mutex<Registered>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Registered {
     /// Locks that are held, or lost with a node that the session or a conversion has. Heartbeats and the
     /// clock go over these only, so that other lost locks do not make them slower.
@@ -68,7 +67,6 @@ struct Registered {
     kept: HashMap<u64, (Moment, Arc<dyn SessionLock>)>,
 }
 
-#[derive(Debug)]
 struct Active {
     lock: Arc<dyn SessionLock>,
     /// When the lease that the caller has set ends.
@@ -170,7 +168,6 @@ impl SessionLocks {
 }
 
 /// Several locks that are one value of their holder. Weak, because each has this.
-#[derive(Debug)]
 pub(crate) struct Bond {
     /// Empty once one is lost, so that the others are notified once.
     holds: Mutex<Vec<Weak<dyn SessionLock>>>,
@@ -185,7 +182,7 @@ impl Bond {
 }
 
 /// The bond of a hold; `None` if the hold is not bound to others.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Bound(Mutex<Option<Arc<Bond>>>);
 
 impl Bound {

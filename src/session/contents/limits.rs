@@ -26,7 +26,7 @@ use crate::session::threads::mutex::Mutex;
 const MAX_BYTES: usize = 120 * 1024;
 
 /// The purpose of a watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchUse {
     /// To wait for a predecessor. Without it an attempt cannot wait.
     Queue,
@@ -43,12 +43,12 @@ pub(crate) enum WatchUse {
 }
 
 /// The watches of one session, counted against the limit.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct WatchLimit {
     paths: Mutex<Watched>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Watched {
     bytes: usize,
     /// How many waiters watch each path: the session has one watch for all of them.
@@ -56,7 +56,6 @@ struct Watched {
 }
 
 /// One counted watch: until it is dropped.
-#[derive(Debug)]
 pub(crate) struct Watching {
     limit: Arc<WatchLimit>,
     path: Arc<str>,
@@ -139,11 +138,9 @@ fn cost(path: &str) -> usize {
 
 /// A limit on unanswered requests of one sort. A request that finds no slot waits for one, in order of
 /// arrival.
-#[derive(Debug)]
 pub(crate) struct Window(Arc<Semaphore>);
 
 /// The right to have one request unanswered: until its answer, or the end of the session.
-#[derive(Debug)]
 #[must_use]
 pub(crate) struct WindowSlot {
     _permit: Option<OwnedSemaphorePermit>,
@@ -168,7 +165,7 @@ impl Default for Window {
 }
 
 /// The windows of one session.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Windows {
     /// Creates of attempts' nodes.
     pub(crate) creates: Window,

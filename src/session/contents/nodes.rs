@@ -1,7 +1,6 @@
 //! The nodes of one session that exist as far as is known: the owner of each, and which are to be deleted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 use tokio::sync::{oneshot, watch};
@@ -11,7 +10,7 @@ use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
 /// The owner of a node. Kept weakly: without contenders there is nothing to tell it.
-pub(crate) trait NodeOwner: fmt::Debug + Send + Sync {
+pub(crate) trait NodeOwner: Send + Sync {
     /// Tells that the deletion of the node `name` of the session with this number was sent: it is answered before
     /// anything that is sent from now on.
     fn leaves(&self, session: u64, name: &str);
@@ -25,14 +24,13 @@ pub(crate) trait NodeOwner: fmt::Debug + Send + Sync {
 }
 
 /// A node that the servers refuse to delete: it blocks every contender until the session ends.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct RefusedOrphan {
     pub(crate) directory: LockPath,
     pub(crate) name: String,
 }
 
 /// The nodes of one session.
-#[derive(Debug)]
 pub(crate) struct Nodes {
     session: u64,
     state: Mutex<KnownNodes>,
@@ -43,7 +41,7 @@ pub(crate) struct Nodes {
     refusals: watch::Sender<u64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct KnownNodes {
     /// By server path.
     all: HashMap<String, SessionNode>,
@@ -53,7 +51,7 @@ struct KnownNodes {
     refused: BTreeMap<String, RefusedOrphan>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct SessionNode {
     owner: Option<Weak<dyn NodeOwner>>,
     /// Whether it is to be deleted, and so is no live contender.

@@ -13,7 +13,7 @@ const MAX_UNKNOWN_CREATES: usize = 16_384;
 /// The creates of one session whose outcome is unknown: if a later list of the directory shows the node of
 /// one, it is deleted (docs/protocol.md#write-barrier). Has the server paths of their directories, and their ids,
 /// the oldest first.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct UnknownCreates(Mutex<VecDeque<(String, String)>>);
 
 impl UnknownCreates {

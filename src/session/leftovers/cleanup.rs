@@ -14,7 +14,6 @@ use crate::session::live::zk_session::Session;
 use crate::values::path::LockPath;
 
 /// The nodes to delete: no attempt and no guard needs them any more.
-#[derive(Debug)]
 pub(crate) enum Orphan {
     /// The node with this name, which exists or has existed.
     Node(String),
@@ -29,7 +28,6 @@ pub(crate) enum Orphan {
 }
 
 /// An orphan, and the values that wait for its deletion.
-#[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) session: Arc<Session>,
     pub(crate) directory: LockPath,
@@ -52,7 +50,7 @@ pub(crate) type CleanupQueue = mpsc::UnboundedReceiver<(Item, Ticket)>;
 ///
 /// An attempt gets its number when it begins, and everything that it leaves to cleanup keeps that number,
 /// whatever tasks it passes through. So a flush knows by the numbers which work began before it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Tickets {
     /// The number of the next attempt.
     pub(crate) next: u64,
@@ -78,7 +76,6 @@ impl Tickets {
 }
 
 /// One piece of outstanding work: counted in [`Tickets`] until it is dropped.
-#[derive(Debug)]
 pub(crate) struct Ticket {
     number: u64,
     tickets: watch::Sender<Tickets>,
@@ -105,7 +102,7 @@ impl Drop for Ticket {
 }
 
 /// The sending side of cleanup; cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Cleanup {
     items: mpsc::UnboundedSender<(Item, Ticket)>,
     pending: watch::Sender<Tickets>,

@@ -32,7 +32,6 @@ use crate::session::threads::mutex::Mutex;
 use crate::session::threads::{background, clock};
 
 /// The lease of one session.
-#[derive(Debug)]
 pub(crate) struct SessionLease {
     rule: Lease,
     /// The negotiated session timeout.

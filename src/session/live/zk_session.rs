@@ -5,7 +5,6 @@
 //! session is used in a later one: CURATOR-498 and CURATOR-604 show what happens otherwise
 //! (docs/protocol.md#one-session).
 
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +63,7 @@ pub(crate) struct Session {
 const LOST: &str = "lock.lost";
 
 /// The session has ended: no request can be sent in it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct SessionGone;
 
 /// The client library's handle of a session, lent for one piece of I/O; see [`Session::request`].
@@ -378,16 +377,6 @@ impl Leased for Session {
         // The end of the session has notified its locks, and a lock that is registered later notices it by
         // itself. The guards may be kept for long after that.
         self.holds.any() && self.end_reason().is_none()
-    }
-}
-
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session")
-            .field("number", &self.number)
-            .field("session_id", &format_args!("{:#x}", self.session_id))
-            .field("ended", &self.end_reason())
-            .finish_non_exhaustive()
     }
 }
 

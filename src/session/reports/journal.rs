@@ -34,7 +34,6 @@ type Note = Box<dyn FnOnce() + Send>;
 
 static JOURNAL: OfProcess<Journal> = OfProcess::new();
 
-#[derive(Debug)]
 struct Journal {
     notes: Sender<Note>,
     /// How many notes wait.

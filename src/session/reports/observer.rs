@@ -28,7 +28,6 @@ use crate::values::path::LockPath;
 pub(crate) type CallNumber = NonZeroU64;
 
 /// The kind of lock that is acquired.
-#[derive(Debug)]
 pub(crate) struct CallSubject {
     pub(crate) path: LockPath,
     /// A conversion changes it.
@@ -72,7 +71,6 @@ impl How {
 }
 
 /// A grant, as its caller has it.
-#[derive(Debug)]
 pub(crate) struct GrantReport {
     pub(crate) how: How,
     pub(crate) node: Arc<str>,
@@ -94,7 +92,6 @@ pub(crate) enum CallEnd {
 
 /// An observed call, from its beginning until the end of the hold that it was granted: the first loss of one of its
 /// nodes, or the last release.
-#[derive(Debug)]
 pub(crate) struct Life {
     number: CallNumber,
     /// How it ends when this is dropped. `None` once that is noted.
@@ -155,7 +152,7 @@ impl Drop for Life {
 }
 
 /// The part of an observed call that one of its holds has, from its grant to its end.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct GrantLife(Mutex<Option<Arc<Life>>>);
 
 impl GrantLife {
@@ -225,7 +222,6 @@ fn observed(call: CallNumber, tell: impl FnOnce(&mut Observed)) {
 }
 
 /// One observed call.
-#[derive(Debug)]
 struct Observed {
     subject: CallSubject,
     asked: Instant,
@@ -235,7 +231,6 @@ struct Observed {
 }
 
 /// The spans of a call, and the subscriber that knows them.
-#[derive(Debug)]
 struct Traced {
     subscriber: Dispatch,
     /// The span that the call was made in.

@@ -15,7 +15,6 @@ use crate::session::reports::log;
 use crate::session::request::retry::RetryPolicy;
 
 /// Why a request has no answer.
-#[derive(Debug)]
 pub(crate) enum Unanswered<N> {
     NoSession(N),
     /// The servers refused it; a retry would not change that.

@@ -51,7 +51,6 @@ pub(crate) fn here<F: Future>(task: F) -> F {
 /// A value of this process. A forked child makes another: it has none of its parent's threads, and these may
 /// have been changing the value during the fork. (A fork while another thread looks the value up would leave it
 /// locked in the child; that takes nanoseconds.)
-#[derive(Debug)]
 pub(crate) struct OfProcess<T>(Mutex<Option<(u32, Arc<T>)>>);
 
 impl<T> OfProcess<T> {

@@ -27,7 +27,7 @@ pub(crate) fn now() -> Moment {
 }
 
 /// The latest of the moments that several threads have recorded. Reading it takes no lock.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Latest(AtomicU64);
 
 impl Latest {
