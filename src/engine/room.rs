@@ -363,7 +363,7 @@ impl SharedRoom {
         let served: Vec<_> = {
             let mut state = self.lock();
             if !self.enter(&held) {
-                // Another attempt goes on.
+                // Lost before anybody had it: another attempt goes on.
                 return state.room.attempt_ends();
             }
             let location = state.room.first().map_or(Location::caller(), |waiter| waiter.location);
@@ -585,6 +585,13 @@ mod tests {
         at
     }
 
+    /// Returns where it is told.
+    fn arrive_told(room: &SharedRoom, cleanup: &Cleanup) -> oneshot::Receiver<Result<Granted, TryLockError>> {
+        let (waiter, told) = waiter();
+        assert!(room.arrive(Arrival::new(cleanup.number(), false), None, waiter).is_err());
+        told
+    }
+
     /// However the threads meet: one that comes while the node is released has it, and does not wait until it
     /// is given up.
     #[tokio::test]
@@ -666,6 +673,56 @@ mod tests {
             let is_left = Arc::downgrade(&room);
             drop(room);
             assert!(is_left.upgrade().is_none(), "something in the room keeps it");
+        }
+    }
+
+    /// Their threads were paused between the drop of the receiver and the way out of the room.
+    // Shows: hand-off
+    #[tokio::test]
+    async fn a_node_goes_past_those_that_leave_at_that_moment() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for another_waits in [true, false] {
+            let hand_off = HandOff { max: 9, time: Duration::MAX };
+            let room = SharedRoom::new(Kind::Exclusive, hand_off, false, None, watch::Sender::default());
+            let mut told: Vec<_> = (0..4).map(|_| arrive_told(&room, &scene.cleanup)).collect();
+            room.lock().room.attempt_begins();
+            room.granted(Granted::new(scene.writer(), Arc::clone(&scene.session), (1, 0), How::default()));
+            let holder = told.remove(0).try_recv().unwrap().unwrap().take().unwrap();
+            let mut last = another_waits.then(|| told.pop().unwrap());
+            drop(told);
+            holder.release(None);
+            if let Some(last) = &mut last {
+                let holder = last.try_recv().unwrap().unwrap().take().unwrap();
+                assert_eq!((scene.deleted(), holder.lost()), (0, None));
+                assert_eq!(
+                    room.holders().iter().map(|owner| owner.held.number()).collect::<Vec<_>>(),
+                    [holder.number()]
+                );
+                holder.release(None);
+            }
+            assert_eq!(scene.deleted(), 1);
+            assert!(!scene.session.holds.any() && !room.lock().room.has_node());
+        }
+    }
+
+    /// The task was paused before it took the result.
+    #[tokio::test]
+    async fn a_grant_that_is_over_before_the_room_has_it_is_no_callers() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let (lost, released) = (scene.writer(), scene.writer());
+        lost.node_deleted(lost.name());
+        released.release(None);
+        assert_eq!(scene.deleted(), 1);
+        for over in [lost, released] {
+            let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, None, watch::Sender::default());
+            let mut told = arrive_told(&room, &scene.cleanup);
+            room.lock().room.attempt_begins();
+            room.granted(Granted::new(over, Arc::clone(&scene.session), (1, 0), How::default()));
+            assert!(told.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
+            assert!(room.lock().room.wants_attempt(), "no other attempt begins");
+            assert_eq!(scene.deleted(), 0);
         }
     }
 
@@ -756,6 +813,12 @@ mod tests {
         fn reader(&self) -> Arc<Held> {
             let directory = LockPath::parse("", "/lock").unwrap();
             let state = HoldState::new("x-__READ__0000000000".into(), Kind::Shared);
+            Held::new(&self.session, &self.cleanup, directory, self.cleanup.number(), state)
+        }
+
+        fn writer(&self) -> Arc<Held> {
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
             Held::new(&self.session, &self.cleanup, directory, self.cleanup.number(), state)
         }
 

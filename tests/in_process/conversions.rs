@@ -194,6 +194,24 @@ async fn refused_retreat(server: &Server, client: &Client, refusals: usize) -> R
     failed.into_guard()
 }
 
+/// By an ACL: nothing is created then, and nothing deleted.
+// Shows: downgrade, conversion-ends
+#[tokio::test]
+async fn a_downgrade_that_is_refused_gives_the_writer_back() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let writer = write(&client).await;
+    server.fail(Match::op(Op::Multi).session(session(&client)).path_contains("__READ__"), NO_AUTH);
+    let failed = within("an answer", writer.downgrade()).await.unwrap_err();
+    assert!(matches!(&failed, ConversionError::Request { source, .. } if source.kind() == ErrorKind::NoAuth));
+    let writer = failed.into_guard();
+    assert_eq!(server.children(DIRECTORY), [writer.node().name()]);
+    let busy = lock(&client).read_lock().try_lock().await.unwrap_err();
+    let TryLockError::WouldBlock { contention, .. } = busy else { panic!("{busy}") };
+    assert!(contention.holder.is_some(), "it is a writer");
+    within("the downgrade", writer.downgrade()).await.unwrap().release().await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+}
+
 /// With two nodes it would be neither a reader nor the writer.
 // Shows: conversion-ends
 #[tokio::test]

@@ -192,7 +192,7 @@ impl Drop for Task {
         if self.is_done {
             return;
         }
-        // Its runtime has shut down, so no caller is granted anything any more.
+        // No caller is granted anything by it any more.
         self.result = None;
         let (waiting, attempt) = {
             let mut state = self.room.lock();
@@ -221,7 +221,11 @@ impl Task {
             };
             tokio::select! {
                 biased;
-                result = if_any(&mut self.result) => self.ended(result.ok()),
+                result = if_any(&mut self.result) => match result {
+                    Ok(result) => self.ended(result),
+                    // The attempt has ended without one: with its runtime, or by a panic. The drop fails all callers.
+                    Err(_) => return,
+                },
                 (node, is_listed) = others => {
                     self.watch = None;
                     if !is_listed {
@@ -330,38 +334,21 @@ impl Task {
     }
 
     /// Handles the end of the attempt.
-    fn ended(&mut self, result: Option<Result<Hold, TryLockError>>) {
+    fn ended(&mut self, result: Result<Hold, TryLockError>) {
         self.result = None;
         // The ticket exists before a caller can leave with the grant on its way to it: the caller's flush
         // waits until the grant has come back.
-        let _pending = result.as_ref().and_then(|result| result.as_ref().ok()).map(Hold::ticket);
+        let _pending = result.as_ref().ok().map(Hold::ticket);
         let is_cancelled = self.room.lock().attempt.is_none();
         match result {
             // The grant came too late.
             result if is_cancelled => drop(result),
-            Some(Ok(hold)) if hold.lost().is_none() => {
-                self.room.granted(hold.into_granted());
-            }
-            // Lost before anybody had it: another attempt goes on.
-            Some(Ok(hold)) => {
-                self.room.lock().room.attempt_ends();
-                drop(hold);
-            }
-            Some(Err(error)) => {
+            Ok(hold) => self.room.granted(hold.into_granted()),
+            Err(error) => {
                 let failed = self.room.lock().room.failed();
                 for waiter in failed {
                     self.fail(waiter, &error);
                 }
-            }
-            // The runtime has shut down.
-            None => {
-                let waiting = {
-                    let mut state = self.room.lock();
-                    state.room.attempt_ends();
-                    state.room.take_all()
-                };
-                // Outside of the mutex.
-                drop(waiting);
             }
         }
         // This comes last: a flush waits for the release of a grant that came too late.
