@@ -12,6 +12,7 @@ use crate::error::{Lost, ReleaseError, TransactionError};
 use crate::locks::transaction::{Transaction, get_data};
 use crate::protocol::hold::LockState;
 use crate::session::core::AbortOnDrop;
+use crate::session::threads::waker;
 
 /// What a guard has of its holds, which other guards may share: of one client, and at least one.
 #[derive(Clone, Copy)]
@@ -38,20 +39,20 @@ impl<'a> Shares<'a> {
 
     /// Waits until the state differs from `known`. Returns the new one.
     pub(crate) async fn state_changed(self, known: LockState) -> LockState {
-        if let [hold] = self.0 {
-            return hold.state_changed(known).await;
-        }
+        let Some(first) = self.0.first() else { return self.state() };
+        // Each may be lost by itself. An interruption is one of the session, which all have in common while none is
+        // lost.
+        let (mut told, mut lost) = (first.session().lease().watch(), pin!(self.lost()));
         loop {
+            first.session().lease().tell();
             let state = self.state();
-            let Some(first) = self.0.first() else { return state };
             if state != known || matches!(state, LockState::Lost(_)) {
                 return state;
             }
-            // Each may be lost by itself. An interruption is one of the session, which all have in common
-            // while none is lost.
             tokio::select! {
-                lost = self.lost() => return LockState::Lost(lost.reason()),
-                _ = first.state_changed(state) => {}
+                lost = &mut lost => return LockState::Lost(lost.reason()),
+                // The session has the sender, so this is never an error.
+                _ = waker::contain(told.changed()) => {}
             }
         }
     }

@@ -874,16 +874,23 @@ mod tests {
     #[test]
     fn an_own_node_that_is_missing_in_any_answer_is_queued_again_at_the_end() {
         let gone = || Answer::no(FailureKind::NoNode);
-        let queue_again = deleted(0);
-        assert_eq!(waiting().step(created(A, Answer::Is(node(A, 3)), gone())), queue_again);
+        let queues_again = |mut contender: Acquiring, event: AcquireEvent| {
+            assert_eq!(contender.step(event), deleted(0));
+            assert_eq!(
+                contender.step(AcquireEvent::GiveUp),
+                ended(NoGrant::NodeDeleted { times: 1 }, &[name(A, 3)], &[])
+            );
+            assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
+        };
+        queues_again(waiting(), created(A, Answer::Is(node(A, 3)), gone()));
         let mut listing = waiting();
         listing.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
         assert_eq!(listing.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
-        assert_eq!(listing.step(AcquireEvent::Listed(gone())), queue_again);
+        queues_again(listing, AcquireEvent::Listed(gone()));
         let mut inspecting = waiting();
         let step = inspecting.step(created(A, Answer::no(FailureKind::Unknown), list(&[name(A, 3)])));
         assert_eq!(step, AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 3) }));
-        assert_eq!(inspecting.step(AcquireEvent::Inspected(Answer::no(FailureKind::NoNode))), queue_again);
+        queues_again(inspecting, AcquireEvent::Inspected(Answer::no(FailureKind::NoNode)));
     }
 
     /// A list that shows nothing of the create is no answer to it.

@@ -117,4 +117,11 @@ mod tests {
         assert!(matches!(failure(Refusal::NoAuth), RequestFailure::NoAuth));
         assert!(matches!(failure(Refusal::NodeExists), RequestFailure::Rejected(_)));
     }
+
+    #[test]
+    fn deletions_before_each_try_are_no_missing_answer() {
+        let failure = |kind| Failure::from(kind).unanswered();
+        assert!(matches!(failure(FailureKind::NoNode), RequestFailure::Deleted));
+        assert!(matches!(failure(FailureKind::NotNow), RequestFailure::Connection(_)));
+    }
 }

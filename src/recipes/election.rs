@@ -14,6 +14,7 @@ use crate::engine::held::Held;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::who;
 use crate::error::{AcquireError, Error, Lost, LostReason, ReleaseError};
+use crate::locks::guard_set::Shares;
 use crate::locks::lock::{look, until_had};
 use crate::protocol::hold::{HoldEvent, LockState};
 use crate::protocol::node_name::Kind;
@@ -417,7 +418,7 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
             leading = Box::pin(until_leading(path_lock, location)) => leading,
         };
         let hold = match leading {
-            Ok(hold) => hold,
+            Ok(hold) => Arc::new(hold),
             Err(error) => {
                 log::error!(path = path_lock.path().user(), %error, "a participant has left its election");
                 return reports.set(Status::Left { why: Some(error), released: None });
@@ -438,7 +439,8 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
         reports.set(left.clone().map_or(Status::Follows, |why| Status::Left { why, released: None }));
         // Its node is before that of any next term (docs/protocol.md#leaders-work).
         term.until_idle(hold.session().timeout()).await;
-        if let Some(why) = left {
+        // Nothing else has the hold.
+        if let (Some(why), Some(hold)) = (left, Arc::into_inner(hold)) {
             return reports.set(Status::Left { why, released: Some(hold.release().await) });
         }
     }
@@ -467,7 +469,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>, client: &Core) {
 }
 
 /// Tells the changes of the state until the term is lost.
-async fn until_lost(hold: &Hold, reports: &Reports) {
+async fn until_lost(hold: &Arc<Hold>, reports: &Reports) {
     let mut state = hold.state();
     loop {
         // This comes after the look, so that the reported state is no older.
@@ -475,7 +477,7 @@ async fn until_lost(hold: &Hold, reports: &Reports) {
         if matches!(state, LockState::Lost(_)) {
             return;
         }
-        state = hold.state_changed(state).await;
+        state = Shares(slice::from_ref(hold)).state_changed(state).await;
     }
 }
 

@@ -220,29 +220,32 @@ async fn a_short_interruption_suspends_and_loses_nothing() {
     assert_eq!(server.children(DIRECTORY), [] as [&str; 0]);
 }
 
-/// By the clock alone, on a connection that stands.
+/// By the clock alone, on a connection that stands: of a lock, and of several as one.
 // Shows: suspended
 #[tokio::test]
 async fn changes_of_state_are_told() {
-    let (server, [client]) = with_clients(server(), client).await;
-    let guard = hold(&client).await;
-    let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
-    assert_eq!(
-        within("the state", guard.state_changed(LockState::Suspended)).await,
-        LockState::Held,
-        "at once"
-    );
-    let throttled = server.fail(Match::op(Op::Multi).always(), THROTTLED);
-    assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
-    throttled.remove();
-    // Does not wait for the next beat.
-    within("a proof", other.acquire(LONG)).await.unwrap().release().await.unwrap();
-    assert_eq!(within("the state", guard.state_changed(LockState::Suspended)).await, LockState::Held);
-    server.fail(Match::op(Op::Multi).always(), THROTTLED);
-    assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
-    let lost = LockState::Lost(LostReason::LeaseExpired);
-    assert_eq!(within("the state", guard.state_changed(LockState::Suspended)).await, lost);
-    assert_eq!(within("the state", guard.state_changed(lost)).await, lost, "at once");
+    for several in [false, true] {
+        let (server, [client]) = with_clients(server(), client).await;
+        let both = InterProcessMultiLock::from_paths(&client, [DIRECTORY, "/locks/second"]).unwrap();
+        let guard: Box<dyn Guard> = match several {
+            true => Box::new(both.lock().await.unwrap()),
+            false => Box::new(hold(&client).await),
+        };
+        let changed = async |known| within("the state", guard.state_changed(known)).await;
+        let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
+        assert_eq!(changed(LockState::Suspended).await, LockState::Held, "at once");
+        let throttled = server.fail(Match::op(Op::Multi).always(), THROTTLED);
+        assert_eq!(changed(LockState::Held).await, LockState::Suspended);
+        throttled.remove();
+        // Does not wait for the next beat.
+        within("a proof", other.acquire(LONG)).await.unwrap().release().await.unwrap();
+        assert_eq!(changed(LockState::Suspended).await, LockState::Held);
+        server.fail(Match::op(Op::Multi).always(), THROTTLED);
+        assert_eq!(changed(LockState::Held).await, LockState::Suspended);
+        let lost = LockState::Lost(LostReason::LeaseExpired);
+        assert_eq!(changed(LockState::Suspended).await, lost);
+        assert_eq!(changed(lost).await, lost, "at once");
+    }
 }
 
 /// By the connection, long before a proof would be overdue.

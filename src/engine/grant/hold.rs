@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::panic::Location;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -139,24 +139,6 @@ impl Hold {
     /// Returns the state of the lock.
     pub(crate) fn state(&self) -> LockState {
         self.held.state(self.session.lease().is_valid())
-    }
-
-    /// Waits until the state differs from `known`. Returns the new one.
-    pub(crate) async fn state_changed(&self, known: LockState) -> LockState {
-        let mut told = self.session.lease().watch();
-        let mut lost = pin!(self.when_lost());
-        loop {
-            let valid = self.session.lease().tell();
-            let state = self.held.state(valid);
-            if state != known || matches!(state, LockState::Lost(_)) {
-                return state;
-            }
-            tokio::select! {
-                reason = &mut lost => return LockState::Lost(reason),
-                // The session has the sender, so this is never an error.
-                _ = waker::contain(told.changed()) => {}
-            }
-        }
     }
 
     /// Waits until the lock is lost. Keeps neither the session nor the client.
