@@ -358,12 +358,14 @@ impl SharedRoom {
     pub(crate) fn granted(self: &Arc<Self>, granted: Granted) {
         let Some(held) = granted.held.clone() else { return };
         let (session, token) = (Arc::clone(&granted.session), granted.token);
+        // Reads the clock, without the mutex.
+        let is_lost = held.lost().is_some();
         // Dropped after the mutex.
         let mut first = Some(granted);
         let served: Vec<_> = {
             let mut state = self.lock();
-            if !self.enter(&held) {
-                // Lost before anybody had it: another attempt goes on.
+            if is_lost || !self.enter(&held) {
+                // Over before anybody had it: another attempt goes on.
                 return state.room.attempt_ends();
             }
             let location = state.room.first().map_or(Location::caller(), |waiter| waiter.location);
@@ -414,6 +416,11 @@ impl RoomState {
     pub(crate) fn begun(&mut self, attempt: AttemptUnderWay) -> Option<AttemptUnderWay> {
         self.attempt = Some(attempt);
         if self.room.is_under_way() { None } else { self.cancel() }
+    }
+
+    /// Returns whether all callers of the attempt that was under way have left it.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.attempt.is_none()
     }
 
     /// Returns the attempt that is under way no more; its drop cancels it.

@@ -112,6 +112,24 @@ async fn an_attempt_that_nobody_waits_for_is_cancelled() {
     clean(&server, &[&client]).await;
 }
 
+/// One that comes before the task has heard of the end of the cancelled attempt waits for another.
+// Shows: hand-off
+#[tokio::test]
+async fn one_that_comes_when_all_have_just_left_is_served() {
+    let (server, [client, other]) = with_clients(start(), calm).await;
+    for _ in 0..20 {
+        let held = hold(&other).await;
+        let lock = unbounded(&client);
+        let line = waiting(&lock, 1);
+        until(&server, "the watch", |view| view.watches() == 1).await;
+        drop(line);
+        let next = waiting(&lock, 1).pop().unwrap();
+        held.release().await.unwrap();
+        within("the grant", next).await.unwrap().release().await.unwrap();
+    }
+    clean(&server, &[&client]).await;
+}
+
 /// At the deadline the error says who is ahead, and since when this process holds the lock itself.
 // Shows: hand-off
 #[tokio::test]

@@ -221,11 +221,14 @@ impl Task {
             };
             tokio::select! {
                 biased;
-                result = if_any(&mut self.result) => match result {
-                    Ok(result) => self.ended(result),
-                    // The attempt has ended without one: with its runtime, or by a panic. The drop fails all callers.
-                    Err(_) => return,
-                },
+                result = if_any(&mut self.result) => {
+                    // Without a result, an attempt was cancelled, and callers may have come since; or it has ended with
+                    // its runtime, or by a panic, and the drop fails all callers.
+                    if result.is_err() && !self.room.lock().is_cancelled() {
+                        return;
+                    }
+                    self.ended(result.ok());
+                }
                 (node, is_listed) = others => {
                     self.watch = None;
                     if !is_listed {
@@ -334,17 +337,17 @@ impl Task {
     }
 
     /// Handles the end of the attempt.
-    fn ended(&mut self, result: Result<Hold, TryLockError>) {
+    fn ended(&mut self, result: Option<Result<Hold, TryLockError>>) {
         self.result = None;
         // The ticket exists before a caller can leave with the grant on its way to it: the caller's flush
         // waits until the grant has come back.
-        let _pending = result.as_ref().ok().map(Hold::ticket);
-        let is_cancelled = self.room.lock().attempt.is_none();
+        let _pending = result.as_ref().and_then(|result| result.as_ref().ok()).map(Hold::ticket);
+        let result = result.filter(|_| !self.room.lock().is_cancelled());
         match result {
-            // The grant came too late.
-            result if is_cancelled => drop(result),
-            Ok(hold) => self.room.granted(hold.into_granted()),
-            Err(error) => {
+            // The grant came too late, or none.
+            None => {}
+            Some(Ok(hold)) => self.room.granted(hold.into_granted()),
+            Some(Err(error)) => {
                 let failed = self.room.lock().room.failed();
                 for waiter in failed {
                     self.fail(waiter, &error);
