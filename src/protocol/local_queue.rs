@@ -128,8 +128,7 @@ impl<W, L> LocalQueue<W, L> {
         false
     }
 
-    /// Has later arrivals wait for this attempt to create, even if they ask first: it continues an earlier attempt, whose
-    /// node was in the queue.
+    /// Has later arrivals wait for this attempt to create, even if they ask first.
     pub(crate) fn claim_turn(&mut self, number: u64) {
         if let Entry::Vacant(attempt) = self.attempts.entry(number) {
             attempt.insert(Turn::ToCreate { wake: None });

@@ -9,9 +9,9 @@ use super::{files_below, read, sources};
 const AT_MOST: [(&str, usize); 5] = [
     ("lines of the library", 20_324),
     ("lines of its engine, protocol and session", 14_411),
-    ("doc lines of the library", 11_159),
+    ("doc lines of the library", 11_158),
     ("public names", 76),
-    ("lines of tests", 31_845),
+    ("lines of tests", 31_857),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

@@ -34,6 +34,21 @@ async fn next_session(server: &Server, client: &Client) {
     within("the next session", next).await.unwrap();
 }
 
+/// The session wakes those who have waited for it in no particular order.
+// Shows: arrival-order
+#[tokio::test]
+async fn callers_who_come_before_the_session_are_served_in_their_order() {
+    let server = server();
+    for _ in 0..10 {
+        let client = Client::connect_lazy(&server.connect_string()).unwrap();
+        let lock = fair(&client);
+        let line: Vec<_> = (0..20).map(|_| ByHand::new(lock.lock()).start()).collect();
+        for waits in line {
+            within("the grant", waits.finished()).await.unwrap().release().await.unwrap();
+        }
+    }
+}
+
 /// What was written under the lock is written before the next holder is let in
 /// (docs/protocol.md#transaction): a transaction whose answer was not waited for is decided before, not
 /// after.

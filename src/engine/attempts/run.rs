@@ -184,9 +184,8 @@ impl Attempt {
         let path_lock = Arc::clone(&self.path_lock);
         let (number, kind) = (self.number(), self.ask.kind);
         let _arrived = Arrived { path_lock: &path_lock, number };
-        if self.ask.admission == Admission::Again {
-            // The attempt that it goes on for was ahead of those that arrived later, and stays that in the next
-            // session, whichever of them hears of it first.
+        if self.if_busy() == IfBusy::Wait || self.ask.admission == Admission::Again {
+            // Ahead of those that arrive later, whichever of them hears of a session first.
             path_lock.queue().with(|queue| queue.claim_turn(number));
         }
         while self.reply.is_some() {
