@@ -568,7 +568,7 @@ mod tests {
     use super::*;
     use crate::engine::call::ProgressSender;
     use crate::error::LostReason;
-    use crate::protocol::hold::HoldState;
+    use crate::protocol::hold::{HoldEvent, HoldState};
     use crate::protocol::lease::LeaseMargin;
     use crate::session::leftovers::cleanup::{Cleanup, CleanupQueue};
 
@@ -690,6 +690,7 @@ mod tests {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for another_waits in [true, false] {
+            scene.renew();
             let hand_off = HandOff { max: 9, time: Duration::MAX };
             let room = SharedRoom::new(Kind::Exclusive, hand_off, false, None, watch::Sender::default());
             let mut told: Vec<_> = (0..4).map(|_| arrive_told(&room, &scene.cleanup)).collect();
@@ -718,18 +719,19 @@ mod tests {
     async fn a_grant_that_is_over_before_the_room_has_it_is_no_callers() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let (lost, released) = (scene.writer(), scene.writer());
-        lost.node_deleted(lost.name());
+        let (without_node, released, given_up) = (scene.writer(), scene.writer(), scene.writer());
+        without_node.node_deleted(without_node.name());
         released.release(None);
+        given_up.tell(HoldEvent::Ended(LostReason::GivenUp));
         assert_eq!(scene.deleted(), 1);
-        for over in [lost, released] {
+        for (over, deletions) in [(without_node, 0), (released, 0), (given_up, 1)] {
             let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, None, watch::Sender::default());
             let mut told = arrive_told(&room, &scene.cleanup);
             room.lock().room.attempt_begins();
             room.granted(Granted::new(over, Arc::clone(&scene.session), (1, 0), How::default()));
-            assert!(told.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
+            assert_eq!(told.try_recv().err(), Some(oneshot::error::TryRecvError::Empty));
             assert!(room.lock().room.wants_attempt(), "no other attempt begins");
-            assert_eq!(scene.deleted(), 0);
+            assert_eq!(scene.deleted(), deletions);
         }
     }
 

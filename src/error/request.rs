@@ -72,8 +72,8 @@ struct Request {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// No server answered for as long as the retry policy allows, or for the time given if that is shorter.
-    /// The source is the last failure. It has no source if servers answered, but others deleted a node that the
-    /// request needs before each try. The only kind after which the same call may succeed with nothing else changed.
+    /// The source is the last failure. It has no source if servers answered, but others had deleted a node that the
+    /// request needs, such as the directory of a lock, before the last try. The only kind after which the same call may succeed with nothing else changed.
     Connection,
     /// An ACL denies this client a permission that it needs. The message names the ACL and the permission.
     NoAuth,

@@ -245,8 +245,9 @@ impl QueuedLock {
     /// - [`AcquireError::TimedOut`] if the lock was not free in time. The place is kept, and can be awaited
     ///   again.
     /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an answer from a
-    ///   server. The place is kept. If the retry policy is exhausted, the error is the same, but the place is
-    ///   gone.
+    ///   server, and [`AcquireError::NodeDeleted`] if it passed before the place had a node in place of one that
+    ///   another process deleted. The place is kept. If the retry policy is exhausted, the error is the same, but
+    ///   the place is gone.
     /// - See [`AcquireError`] for the other variants, after which the place is gone.
     ///
     /// # Cancel safety

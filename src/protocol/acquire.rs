@@ -285,10 +285,9 @@ impl Acquiring {
         self.if_busy = IfBusy::Wait;
     }
 
-    /// Returns how often in a row other processes deleted the own node.
-    #[cfg(test)]
-    fn times_deleted(&self) -> u32 {
-        self.deleted
+    /// Returns how often in a row other processes deleted the own node; zero unless another is to be created for that.
+    pub(crate) fn times_deleted(&self) -> u32 {
+        if self.after_pause == AfterPause::CreateAnother { self.deleted } else { 0 }
     }
 
     /// Returns the name of the node by which the attempt queues; `None` until it is known to be its own.
@@ -319,7 +318,8 @@ impl Acquiring {
             AcquireEvent::ParentsMade(Answer::No(failure)) => self.failed(failure, AfterPause::Parents),
             AcquireEvent::Listed(Answer::Is(listing)) => self.judge(listing, waitable),
             AcquireEvent::Listed(Answer::No(failure)) => match (failure.kind, &self.node) {
-                (FailureKind::NoNode, None) => self.failed(failure, AfterPause::Create),
+                // The create whose outcome it was to show was not answered, which is the failure.
+                (FailureKind::NoNode, None) => self.pause(FailureKind::Unknown, AfterPause::Create),
                 // The directory can be deleted only after the own node.
                 (FailureKind::NoNode, Some(_)) => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
@@ -788,7 +788,7 @@ mod tests {
         assert_eq!(in_memory(IfBusy::Wait).step(created_behind(Answer::Is(unsaid), Some(&b))), list);
         let mut contender = in_memory(IfBusy::Wait);
         assert_eq!(contender.step(created_behind(Answer::no(FailureKind::Unknown), None)), list);
-        assert_eq!(contender.step(AcquireEvent::Listed(Answer::no(FailureKind::NoNode))), deleted(0));
+        assert_eq!(contender.step(AcquireEvent::Listed(Answer::no(FailureKind::NoNode))), request_again(0));
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
         assert_eq!(contender.step(created_behind(Answer::Is(node(B, 3)), Some(&b))), list);
     }

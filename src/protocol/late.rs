@@ -1,4 +1,4 @@
-//! Decides the error of a call that ends without a grant: others were ahead, or no server answered
+//! Decides the error of a call that ends without a grant: others were ahead, or have deleted, or no server answered
 //! (docs/protocol.md#live-contender). Pure.
 //!
 //! Locks, permits and multi-locks record here the contenders that they have seen and the event that they wait
@@ -44,8 +44,10 @@ pub(crate) enum WaitsFor {
     Leases,
     /// The transaction by which permits are taken.
     Permits,
-    /// The end of the pause after another process deleted the node or the directory of the call. The servers answer.
-    Retry,
+    /// The next try, after another process deleted the directory, or so many nodes of the call in a row.
+    Retry {
+        deleted: u32,
+    },
 }
 
 impl fmt::Display for WaitsFor {
@@ -62,7 +64,7 @@ impl fmt::Display for WaitsFor {
             Self::Leases => "no answer to the question how many permits are free",
             Self::Permits => "no answer to the transaction that takes the permits",
             Self::Renewal => "no confirmation that the servers keep the session",
-            Self::Retry => "no end of the pause before another try",
+            Self::Retry { .. } => "no end of the pause before the next try",
         })
     }
 }
@@ -87,6 +89,8 @@ pub(crate) struct Waiting {
 pub(crate) enum Late {
     /// These contenders were ahead.
     Busy(Ahead),
+    /// Other processes deleted the directory, or so many nodes of the call.
+    Deleted(u32),
     NoAnswer(WaitsFor),
 }
 
@@ -117,9 +121,10 @@ impl Waiting {
     /// requests are answered.
     pub(crate) fn late(self, if_busy: IfBusy, own: impl FnOnce() -> Option<Ahead>) -> Late {
         let answered = self.waits_for == WaitsFor::Deletion;
-        match self.ahead.or_else(own) {
-            Some(ahead) if if_busy == IfBusy::Wait || answered => Late::Busy(ahead),
-            _ => Late::NoAnswer(self.waits_for),
+        match (self.ahead.or_else(own), self.waits_for) {
+            (Some(ahead), _) if if_busy == IfBusy::Wait || answered => Late::Busy(ahead),
+            (_, WaitsFor::Retry { deleted }) => Late::Deleted(deleted),
+            (_, waits_for) => Late::NoAnswer(waits_for),
         }
     }
 }
@@ -153,6 +158,17 @@ mod tests {
         assert_eq!(late, Late::Busy(Ahead { count: 3, first: None }));
         // Of this client.
         assert!(matches!(after(None, WaitsFor::List).late(IfBusy::Wait, || ahead(1)), Late::Busy(_)));
+    }
+
+    // Shows: live-contender
+    #[test]
+    fn a_deletion_by_others_is_no_missing_answer() {
+        for if_busy in [IfBusy::Wait, IfBusy::Fail] {
+            let late = after(None, WaitsFor::Retry { deleted: 2 }).late(if_busy, || None);
+            assert_eq!(late, Late::Deleted(2));
+        }
+        let late = after(None, WaitsFor::Retry { deleted: 0 }).late(IfBusy::Wait, || ahead(1));
+        assert!(matches!(late, Late::Busy(_)));
     }
 
     // Shows: live-contender

@@ -95,13 +95,14 @@ impl<'a> InSession<'a> {
 
     /// Pauses before repetition number `failures`, as the retry policy says. The first is sent at once, unless the
     /// server was busy: it goes out on the next connection, which is waited for anyway. Returns `false` if the
-    /// policy is exhausted.
-    pub(crate) async fn pause(&mut self, failures: u32, why: FailureKind) -> Result<bool, End> {
+    /// policy is exhausted. `NoNode` is of a node that another process deleted: the own one, so often in a row, or
+    /// the directory.
+    pub(crate) async fn pause(&mut self, failures: u32, why: FailureKind, deleted: u32) -> Result<bool, End> {
         if why == FailureKind::NoNode {
-            // Deleted by another process: the next node queues at the end, behind other contenders.
+            // The next node queues at the end, behind other contenders.
             self.looked_again = false;
             self.attempt.saw_ahead(None);
-            self.attempt.progress.set_waits_for(WaitsFor::Retry);
+            self.attempt.progress.set_waits_for(WaitsFor::Retry { deleted });
         }
         if failures == 0 {
             self.failing_since = Instant::now();

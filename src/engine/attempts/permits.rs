@@ -147,7 +147,7 @@ impl<'a> InSession<'a> {
                 PermitsStep::Do(request) => self.ask_at_head(&mut head, request).await,
                 PermitsStep::Wait => self.wait_at_head(&mut head).await,
                 PermitsStep::Pause { failures, why } => {
-                    let again = self.pause(failures, why).await;
+                    let again = self.pause(failures, why, 0).await;
                     again.map(|again| if again { PermitsEvent::Retry } else { PermitsEvent::GiveUp })
                 }
                 PermitsStep::Finish(outcome) => break Ok(outcome),

@@ -227,7 +227,7 @@ impl InSession<'_> {
                 AcquireStep::Do(request) => self.request(&request).await,
                 AcquireStep::Pause { failures, why } => {
                     self.attempt.progress.set_node(self.acquiring.queued_as());
-                    let again = self.pause(failures, why).await;
+                    let again = self.pause(failures, why, self.acquiring.times_deleted()).await;
                     again.map(|again| if again { AcquireEvent::Retry } else { AcquireEvent::GiveUp })
                 }
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {

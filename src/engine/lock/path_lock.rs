@@ -19,7 +19,7 @@ use crate::error::{
     TryLockError,
 };
 use crate::protocol::acquire::IfBusy;
-use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting, WaitsFor};
+use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting};
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::session::contents::nodes::NodeOwner;
@@ -393,7 +393,10 @@ impl PathLock {
                 (Budget::Until { asked, .. }, busy) => busy.timed_out(asked, waited).into(),
                 (Budget::Try { .. } | Budget::Forever, busy) => busy,
             },
-            Late::NoAnswer(WaitsFor::Retry) => self.failed(RequestFailure::Deleted).into(),
+            Late::Deleted(0) => self.failed(RequestFailure::Deleted).into(),
+            Late::Deleted(times) => {
+                AcquireError::NodeDeleted { path: self.path.user().to_owned(), times }.into()
+            }
             Late::NoAnswer(waits_for) => {
                 let why = NoAnswer { waits_for, waited };
                 self.failed(RequestFailure::Connection(Arc::new(why))).into()

@@ -435,7 +435,7 @@ async fn a_deadline_after_a_deletion_by_others_says_so() {
         gate.release();
     }
     let error = within("the end", attempt).await.unwrap().unwrap_err();
-    assert!(is_told(&error), "{error}");
+    assert!(matches!(error, AcquireError::NodeDeleted { times: 2, .. }), "{error}");
     // Its directory, before each create.
     let gone = server.fail(Match::op(Op::Create).session(id).always(), -101);
     let error = mutex(&client).acquire(SOON / 2).await.unwrap_err();
