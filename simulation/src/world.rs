@@ -784,7 +784,9 @@ impl World {
         let Some(healed) = self.healed() else { return };
         let lives = |machine: &Option<Arc<Machine>>| machine.as_ref().is_some_and(|one| !one.is_over());
         let longest = lock(&self.anywhere).longest(now, healed, lives);
-        self.check(recovery::in_time(longest, limit).map_err(|text| format!("everything {text}")));
+        // A multi-lock that has a part is no holder, and one who waits for that part waits for both calls.
+        let calls = if self.plan.far && self.plan.multi > 0 { recovery::FAR_MS } else { 0 };
+        self.check(recovery::in_time(longest, limit + calls).map_err(|text| format!("everything {text}")));
         for one in lock(&self.together).values().filter(|one| !one.machine.is_over()) {
             // It counts as one who may hold a part.
             let free = one.places.iter().map(|place| lock(&self.places[*place]).waits.free_but_for(1));

@@ -18,16 +18,13 @@ use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
-/// Receives the result of a task.
-pub(crate) type ResultReceiver<T> = oneshot::Receiver<Result<T, TryLockError>>;
-
 /// A task under way, and its result. Dropping it cancels the task, which then cleans up.
 pub(crate) struct Pending<T> {
     client: Arc<Core>,
     path: LockPath,
     /// A grant that is not taken is dropped with this channel, which releases it. `None` once the result has
     /// been taken.
-    result: Option<ResultReceiver<T>>,
+    result: Option<oneshot::Receiver<Result<T, TryLockError>>>,
     cancel: CancelOnDrop,
 }
 
@@ -46,11 +43,6 @@ impl<T> Pending<T> {
         let cancel = CancelOnDrop::new(cancel, &client.cleanup, number);
         let pending = Self { client: Arc::clone(client), path: path.clone(), result: Some(result), cancel };
         (pending, Caller { reply, cancelled })
-    }
-
-    /// Separates the wait for the result from the value whose drop cancels the task.
-    pub(crate) fn split(self) -> (Option<ResultReceiver<T>>, CancelOnDrop) {
-        (self.result, self.cancel)
     }
 
     /// Returns the result if it is ready, once.
@@ -94,20 +86,15 @@ impl<T> Pending<T> {
 }
 
 /// Tells a task that its caller has left.
-pub(crate) struct CancelOnDrop {
+struct CancelOnDrop {
     cancel: Option<oneshot::Sender<Ticket>>,
     cleanup: Cleanup,
     number: u64,
 }
 
 impl CancelOnDrop {
-    pub(crate) fn new(cancel: oneshot::Sender<Ticket>, cleanup: &Cleanup, number: u64) -> Self {
+    fn new(cancel: oneshot::Sender<Ticket>, cleanup: &Cleanup, number: u64) -> Self {
         Self { cancel: Some(cancel), cleanup: cleanup.clone(), number }
-    }
-
-    /// Returns a ticket of the task.
-    pub(crate) fn ticket(&self) -> Ticket {
-        self.cleanup.ticket(self.number)
     }
 
     /// Tells the task now.

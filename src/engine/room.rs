@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::engine::call::{CancelOnDrop, ProgressReceiver};
+use crate::engine::call::ProgressReceiver;
 use crate::engine::held::{Held, InRoom, LocalOwner, Over};
 use crate::error::TryLockError;
 use crate::protocol::hold::Deletion;
 use crate::protocol::late::Waiting;
 use crate::protocol::node_name::Kind;
 use crate::protocol::room::{Arrival, HandOff, Newcomer, PassOn, Room};
-use crate::session::leftovers::cleanup::Ticket;
+use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{self, CallNumber, How};
 use crate::session::threads::clock;
@@ -43,9 +43,9 @@ pub(crate) struct SharedRoom {
 
 pub(crate) struct RoomState {
     pub(crate) room: Room<Waiter, Instant, LocalOwner>,
-    /// `None` if it was cancelled, or there is none.
-    pub(crate) attempt: Option<AttemptUnderWay>,
-    /// The ticket of a cancelled attempt, until the task has released its possible grant.
+    /// The progress of the task's attempt.
+    pub(crate) progress: Option<ProgressReceiver>,
+    /// The ticket of an attempt that all callers have left, until the task has released its possible grant.
     left: Option<Ticket>,
     /// The two numbers of the last fencing token.
     token: (i64, u64),
@@ -56,9 +56,6 @@ pub(crate) struct RoomState {
     /// Until when the room's task sleeps; `None` if there is no such task.
     pub(crate) task_sleeps_until: Option<Instant>,
 }
-
-/// An attempt under way. The drop of the first part cancels it.
-pub(crate) type AttemptUnderWay = (CancelOnDrop, ProgressReceiver);
 
 /// A node that is to be watched for others.
 pub(crate) struct Look {
@@ -142,7 +139,7 @@ impl SharedRoom {
     ) -> Arc<Self> {
         let state = RoomState {
             room: Room::new(kind, hand_off, sticky),
-            attempt: None,
+            progress: None,
             left: None,
             token: (0, 0),
             grants: 0,
@@ -332,22 +329,29 @@ impl SharedRoom {
         }
     }
 
-    /// Handles the departure of a caller.
-    pub(crate) fn leave(&self, at: Arrival) {
-        let (waiter, cancelled) = {
+    /// Handles the departure of a caller. The task cancels an attempt that no caller waits for any more, and releases
+    /// its possible grant: a flush waits for that.
+    pub(crate) fn leave(&self, at: Arrival, cleanup: &Cleanup) {
+        let (waiter, is_abandoned) = {
             let mut state = self.lock();
             let waiter = state.room.leave(at);
-            let cancelled = state.room.is_idle().then(|| state.cancel()).flatten();
-            (waiter, cancelled)
+            let is_abandoned = state.room.abandon_attempt();
+            if is_abandoned {
+                state.left = Some(cleanup.ticket(at.number()));
+            }
+            (waiter, is_abandoned)
         };
-        drop((waiter, cancelled));
+        drop(waiter);
+        if is_abandoned {
+            self.wake.notify_one();
+        }
     }
 
-    /// Records that the attempt has ended, and that its grant, if any, was passed on or released.
+    /// Records that the task has no attempt any more, and that its grant, if any, was passed on or released.
     pub(crate) fn attempt_over(&self) {
         let over = {
             let mut state = self.lock();
-            (state.attempt.take(), state.left.take())
+            (state.progress.take(), state.left.take())
         };
         // Outside of the mutex.
         drop(over);
@@ -402,35 +406,12 @@ impl RoomState {
 
     /// Returns what the attempt under way waits for.
     pub(crate) fn waiting(&self) -> Option<Waiting> {
-        self.attempt.as_ref().map(|(_, progress)| progress.waiting())
+        self.progress.as_ref().filter(|_| self.room.is_under_way()).map(ProgressReceiver::waiting)
     }
 
     /// Returns how long it is until a node that is kept has been so for `idle`; `idle` if it is held.
     pub(crate) fn idle_left(&self, idle: Duration) -> Duration {
         self.room.kept().map_or(idle, |kept| idle.saturating_sub(kept.since.elapsed()))
-    }
-
-    /// Notes an attempt that has been started. Returns it if all have left in the meantime: its drop cancels
-    /// it.
-    #[must_use]
-    pub(crate) fn begun(&mut self, attempt: AttemptUnderWay) -> Option<AttemptUnderWay> {
-        self.attempt = Some(attempt);
-        if self.room.is_under_way() { None } else { self.cancel() }
-    }
-
-    /// Returns whether all callers of the attempt that was under way have left it.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.attempt.is_none()
-    }
-
-    /// Returns the attempt that is under way no more; its drop cancels it.
-    #[must_use]
-    pub(crate) fn cancel(&mut self) -> Option<AttemptUnderWay> {
-        self.room.attempt_ends();
-        let attempt = self.attempt.take()?;
-        // It may have ended with a grant that is on its way to the task: a flush waits for its release.
-        self.left = Some(attempt.0.ticket());
-        Some(attempt)
     }
 }
 
@@ -566,11 +547,10 @@ mod tests {
     use zookeeper_test_server::Server;
 
     use super::*;
-    use crate::engine::call::ProgressSender;
     use crate::error::LostReason;
     use crate::protocol::hold::{HoldEvent, HoldState};
     use crate::protocol::lease::LeaseMargin;
-    use crate::session::leftovers::cleanup::{Cleanup, CleanupQueue};
+    use crate::session::leftovers::cleanup::CleanupQueue;
 
     /// A room in which one waits, for whom an attempt is about to begin.
     fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Arrival) {
@@ -643,13 +623,6 @@ mod tests {
             assert!(has_it, "it waits for a node that is only kept");
             room.close();
         }
-    }
-
-    /// An attempt, and what it hears when it is cancelled.
-    fn attempt(cleanup: &Cleanup) -> (AttemptUnderWay, oneshot::Receiver<Ticket>) {
-        let (cancel, cancelled) = oneshot::channel();
-        let (_, progress) = ProgressSender::new();
-        ((CancelOnDrop::new(cancel, cleanup, cleanup.number()), progress), cancelled)
     }
 
     /// The caller has left, and the last handle with it, while the task was paused with the grant: before the
@@ -735,39 +708,24 @@ mod tests {
         }
     }
 
-    /// The task was paused between its decision to start the attempt and the start.
+    /// The task was paused between its decision to start the attempt and the end of that, for which no caller waits any
+    /// more.
     #[test]
-    fn an_attempt_is_cancelled_if_all_have_left_before_it_began() {
+    fn a_flush_waits_until_an_attempt_that_all_have_left_is_over() {
         for another_comes in [false, true] {
             let (cleanup, _queue) = Cleanup::new();
             let (room, at) = waited_for(&cleanup);
-            room.leave(at);
+            room.leave(at, &cleanup);
             if another_comes {
                 arrive(&room, &cleanup);
             }
-            let (attempt, mut cancelled) = attempt(&cleanup);
-            let left = room.lock().begun(attempt);
-            drop(left);
-            assert!(cancelled.try_recv().is_ok(), "no caller waits for it");
-            room.attempt_over();
             // For the one that came another is started.
             assert_eq!(room.lock().room.wants_attempt(), another_comes);
+            assert!(!room.lock().room.is_under_way());
+            assert_eq!(cleanup.pending().borrow().count(), 1);
+            room.attempt_over();
             assert_eq!(cleanup.pending().borrow().count(), 0);
         }
-    }
-
-    /// The task was paused before it took the result, for which no caller waits any more.
-    #[test]
-    fn a_flush_waits_until_a_grant_that_came_too_late_is_released() {
-        let (cleanup, _queue) = Cleanup::new();
-        let (room, at) = waited_for(&cleanup);
-        let (attempt, granted) = attempt(&cleanup);
-        assert!(room.lock().begun(attempt).is_none());
-        drop(granted);
-        room.leave(at);
-        assert_eq!(cleanup.pending().borrow().count(), 1);
-        room.attempt_over();
-        assert_eq!(cleanup.pending().borrow().count(), 0);
     }
 
     /// The room of readers, who share a node.

@@ -253,9 +253,12 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         self.attempt
     }
 
-    /// Returns whether an attempt is under way that no caller waits for.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.attempt && self.waiting.is_empty()
+    /// Has an attempt that no caller waits for no longer under way. Returns whether there was one, which must be
+    /// cancelled.
+    pub(crate) fn abandon_attempt(&mut self) -> bool {
+        let is_abandoned = self.attempt && self.waiting.is_empty();
+        self.attempt &= !is_abandoned;
+        is_abandoned
     }
 
     /// Returns whether anybody waits.

@@ -180,11 +180,9 @@ impl Model {
     }
 
     fn after_departure(&mut self) {
-        if self.room.is_idle() {
-            assert!(self.waiting.is_empty());
-            self.room.attempt_ends();
-            self.attempt = false;
-        }
+        let is_abandoned = self.attempt && self.waiting.is_empty();
+        assert_eq!(self.room.abandon_attempt(), is_abandoned);
+        self.attempt &= !is_abandoned;
     }
 
     fn releases(&mut self, healthy: bool) {

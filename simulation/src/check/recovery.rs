@@ -1,7 +1,8 @@
 //! When nothing is broken any more, whoever can be granted what it waits for is granted it within twice the
 //! session timeout and five seconds: by then the sessions of the dead have expired, and clients have
 //! reconnected. Long links go on to lose connections, each time with what was asked by it, so there the
-//! pauses of the retry policy come on top: of one call eight seconds at most (seed 2019).
+//! pauses of the retry policy come on top: of one call eight seconds at most (seed 2019), and of two where one waits for
+//! the part that a multi-lock has (seed 7000515).
 
 use std::collections::BTreeMap;
 

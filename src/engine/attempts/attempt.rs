@@ -116,7 +116,7 @@ impl Stop {
 }
 
 /// Waits for a future, forever if there is none.
-pub(crate) async fn if_any<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
+async fn if_any<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,
         None => std::future::pending().await,

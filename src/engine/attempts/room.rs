@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::attempts::attempt::if_any;
 use crate::engine::attempts::run;
-use crate::engine::call::ResultReceiver;
+use crate::engine::call::Pending;
 use crate::engine::grant::hold::Hold;
 use crate::engine::lock::first::asks_at;
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
@@ -23,6 +22,7 @@ use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::protocol::room::Arrival;
 use crate::session::contents::limits::{WatchUse, changed};
+use crate::session::leftovers::cleanup::Cleanup;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer;
 use crate::session::threads::BoxFuture;
@@ -63,7 +63,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         Ok(granted) => return had(&path_lock, granted, ask.lease),
         Err(ahead) => ahead,
     };
-    let _leaves = Leaves { room, at };
+    let _leaves = Leaves { room, at, cleanup: &path_lock.client().cleanup };
     // Without others before it, its attempt reports whether the call waits.
     if let Some(ahead) = ahead {
         // Readers do not wait for each other.
@@ -136,11 +136,12 @@ fn had(path_lock: &Arc<PathLock>, granted: Granted, lease: Option<Duration>) -> 
 struct Leaves<'a> {
     room: &'a SharedRoom,
     at: Arrival,
+    cleanup: &'a Cleanup,
 }
 
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
-        self.room.leave(self.at);
+        self.room.leave(self.at, self.cleanup);
     }
 }
 
@@ -168,7 +169,7 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
     if starts {
         // Made here: a runtime that shuts down may drop the task before its first poll.
         let (room, path_lock, client) = (Arc::clone(room), Arc::downgrade(path_lock), path_lock.client());
-        let task = Task { room, path_lock, result: None, watch: None, asked: None, is_done: false };
+        let task = Task { room, path_lock, attempt: None, watch: None, asked: None, is_done: false };
         client.spawn(task.run());
     }
 }
@@ -177,8 +178,8 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
 struct Task {
     room: Arc<SharedRoom>,
     path_lock: Weak<PathLock>,
-    /// The result of the attempt under way.
-    result: Option<ResultReceiver<Hold>>,
+    /// The last attempt, which is cancelled by the next look at the room if that has none under way.
+    attempt: Option<Pending<Hold>>,
     /// Ends when there may be others that want the node with this number. Returns whether the node was listed.
     watch: Option<(u64, BoxFuture<'static, bool>)>,
     /// The last deadline before which it has asked who is first.
@@ -192,15 +193,14 @@ impl Drop for Task {
         if self.is_done {
             return;
         }
-        // No caller is granted anything by it any more.
-        self.result = None;
-        let (waiting, attempt) = {
+        let waiting = {
             let mut state = self.room.lock();
             state.task_sleeps_until = None;
-            (state.room.take_all(), state.cancel())
+            state.room.attempt_ends();
+            state.room.take_all()
         };
-        drop((waiting, attempt));
-        self.room.attempt_over();
+        self.end_attempt();
+        drop(waiting);
     }
 }
 
@@ -213,6 +213,12 @@ impl Task {
                 tokio::task::yield_now().await;
             }
             let Some(until) = self.work() else { return };
+            let result = async {
+                match &mut self.attempt {
+                    Some(attempt) => attempt.result().await,
+                    None => std::future::pending().await,
+                }
+            };
             let others = async {
                 match &mut self.watch {
                     Some((node, watch)) => (*node, watch.await),
@@ -221,14 +227,7 @@ impl Task {
             };
             tokio::select! {
                 biased;
-                result = if_any(&mut self.result) => {
-                    // Without a result, an attempt was cancelled, and callers may have come since; or it has ended with
-                    // its runtime, or by a panic, and the drop fails all callers.
-                    if result.is_err() && !self.room.lock().is_cancelled() {
-                        return;
-                    }
-                    self.ended(result.ok());
-                }
+                result = result => self.ended(result),
                 (node, is_listed) = others => {
                     self.watch = None;
                     if !is_listed {
@@ -239,7 +238,7 @@ impl Task {
                 () = self.room.wake.notified() => {}
                 () = tokio::time::sleep_until(until.into()) => self.due(),
             }
-            if Instant::now() >= until && self.result.is_none() && self.ends() {
+            if Instant::now() >= until && self.attempt.is_none() && self.ends() {
                 return;
             }
         }
@@ -260,26 +259,24 @@ impl Task {
     /// no handle any more.
     fn work(&mut self) -> Option<Instant> {
         let path_lock = self.path_lock.upgrade()?;
-        let wanted = {
+        let (is_over, wanted) = {
             let mut state = self.room.lock();
-            let wanted = state.room.wants_attempt();
+            let (is_over, wanted) = (!state.room.is_under_way(), state.room.wants_attempt());
             if wanted {
                 state.room.attempt_begins();
             }
             // The attempt reports to the first caller whether it waits.
-            wanted.then(|| state.room.first().and_then(|waiter| waiter.call))
+            (is_over, wanted.then(|| state.room.first().and_then(|waiter| waiter.call)))
         };
+        if is_over {
+            self.end_attempt();
+        }
         if let Some(call) = wanted {
             let location = std::panic::Location::caller();
-            // A cancelled attempt may have been granted the lock, which is released here.
-            self.result = None;
-            self.room.attempt_over();
             let ask = Ask { call, ..Ask::new(self.room.kind, Budget::Forever, location) };
-            let (pending, progress) = run::start(&path_lock, ask);
-            let (result, cancel) = pending.split();
-            self.result = result;
-            let cancelled = self.room.lock().begun((cancel, progress));
-            drop(cancelled);
+            let (attempt, progress) = run::start(&path_lock, ask);
+            self.attempt = Some(attempt);
+            self.room.lock().progress = Some(progress);
         }
         self.watch_for_others(&path_lock);
         let idle = path_lock.options().sticky.filter(|_| self.room.sticky);
@@ -336,26 +333,31 @@ impl Task {
         }
     }
 
-    /// Handles the end of the attempt.
-    fn ended(&mut self, result: Option<Result<Hold, TryLockError>>) {
-        self.result = None;
+    /// Cancels the attempt, if it has not ended, and releases its grant, if no caller has that.
+    fn end_attempt(&mut self) {
+        self.attempt = None;
+        // This comes last: a flush waits for the release of a grant that came too late.
+        self.room.attempt_over();
+    }
+
+    /// Handles the result of the attempt.
+    fn ended(&mut self, result: Result<Hold, TryLockError>) {
         // The ticket exists before a caller can leave with the grant on its way to it: the caller's flush
         // waits until the grant has come back.
-        let _pending = result.as_ref().and_then(|result| result.as_ref().ok()).map(Hold::ticket);
-        let result = result.filter(|_| !self.room.lock().is_cancelled());
+        let _pending = result.as_ref().ok().map(Hold::ticket);
+        let is_wanted = self.room.lock().room.is_under_way();
         match result {
-            // The grant came too late, or none.
-            None => {}
-            Some(Ok(hold)) => self.room.granted(hold.into_granted()),
-            Some(Err(error)) => {
+            Ok(hold) if is_wanted => self.room.granted(hold.into_granted()),
+            Err(error) if is_wanted => {
                 let failed = self.room.lock().room.failed();
                 for waiter in failed {
                     self.fail(waiter, &error);
                 }
             }
+            // All have left. A grant is released here.
+            _ => {}
         }
-        // This comes last: a flush waits for the release of a grant that came too late.
-        self.room.attempt_over();
+        self.end_attempt();
     }
 
     fn fail(&self, waiter: Waiter, error: &TryLockError) {
@@ -363,15 +365,17 @@ impl Task {
     }
 
     /// Ends the waits that are over.
-    fn late(&self, path_lock: &PathLock, now: Instant) {
+    fn late(&mut self, path_lock: &PathLock, now: Instant) {
         let kind = self.room.kind;
-        let (late, grants, waiting, cancelled) = {
+        let (late, grants, waiting, is_abandoned) = {
             let mut state = self.room.lock();
             let (late, grants, waiting) = (state.room.late(now), state.grants, state.waiting());
-            let cancelled = state.room.is_idle().then(|| state.cancel()).flatten();
-            (late, grants, waiting, cancelled)
+            (late, grants, waiting, state.room.abandon_attempt())
         };
-        drop(cancelled);
+        if is_abandoned {
+            // Before a caller is told: its flush waits for what the attempt leaves.
+            self.end_attempt();
+        }
         for (waiter, before) in late {
             let mut waiting = waiting.clone().unwrap_or_default();
             let known = waiting.ahead().cloned().or_else(|| path_lock.own_ahead(kind));

@@ -257,8 +257,7 @@ impl World<'_> {
         self.callers[i].doing = Doing::Idle;
         let c = self.callers[i].client;
         assert_eq!(self.clients[c].room.leave(at), Some(i));
-        if self.clients[c].room.is_idle() {
-            self.clients[c].room.attempt_ends();
+        if self.clients[c].room.abandon_attempt() {
             if let Some(node) = self.clients[c].attempt.take() {
                 self.delete(c, node);
             }
