@@ -101,62 +101,6 @@ fn types_go_anywhere() {
     }
 }
 
-/// Only has to compile: every future can be given to another thread. `shapes` has those that can be given to
-/// a task.
-#[expect(dead_code, reason = "it is compiled, not run")]
-fn futures_go_anywhere(
-    client: &Client,
-    mutex: &InterProcessMutex,
-    guard: &LockGuard,
-    builder: ClientBuilder,
-    counter: &DistributedAtomicLong,
-    cached: &CachedAtomicLong,
-    (selector, latch, leadership): (&LeaderSelector, &LeaderLatch, &Leadership),
-) {
-    fn spawned<F: Future + Send + 'static>(future: F) {
-        drop(future);
-    }
-    fn sent<F: Future + Send>(future: F) {
-        drop(future);
-    }
-    let lock: &dyn InterProcessLock = mutex;
-    sent(mutex.participants());
-    sent(lock.lock());
-    sent(lock.acquire(SOON));
-    sent(lock.acquire_until(Instant::now()));
-    sent(lock.try_lock());
-    sent(lock.participants());
-    sent(guard.while_held(async {}));
-    spawned(guard.reenter().unwrap().while_held_owned(async {}));
-    sent(guard.state_changed(LockState::Held));
-    let transaction: Transaction<'_> = guard.transaction();
-    sent(transaction.commit());
-    sent(guard.get_data(""));
-    let member = GroupMember::new(client, "", "", "").unwrap();
-    sent(member.members());
-    sent(member.set_data(""));
-    sent(member.wait_for_initial_create(SOON));
-    sent(member.watch().changed());
-    sent(member.watch_state().changed());
-    sent(client.watch_state().wait_for(|_| true));
-    sent(OnceJob::new(client, "", "").run(|run| async move { run.get_data("").await }));
-    sent(selector.participants());
-    sent(latch.leadership());
-    sent(latch.close());
-    sent(leadership.while_held(async {}));
-    sent(counter.get());
-    sent(counter.set(1));
-    sent(counter.initialize(1));
-    sent(counter.compare_and_set(1, 2));
-    sent(counter.add(1));
-    sent(counter.next_id());
-    sent(cached.next_id());
-    sent(client.flush(SOON));
-    sent(client.close());
-    sent(Client::connect(""));
-    sent(builder.connect(""));
-}
-
 /// One line, without a capital or a full stop, and without what the source says by itself.
 fn assert_well_put(error: &dyn Error) {
     let text = error.to_string();
@@ -290,31 +234,6 @@ async fn credentials_stay_out_of_logs() {
     server.fail(Match::op(Op::Create), -102);
     let error = within("the refusal", mutex.lock()).await.unwrap_err();
     hides("an error", &error);
-}
-
-/// Code that does not care which lock it is.
-#[tokio::test]
-async fn a_lock_can_be_used_as_a_trait_object() {
-    let (server, [client, other]) = with_clients(start(), connect).await;
-    let lock: Arc<dyn InterProcessLock> = Arc::new(mutex(&client));
-    assert_eq!(lock.path(), DIRECTORY);
-    for way in 0..4 {
-        let any = Arc::clone(&lock);
-        let task = tokio::spawn(async move {
-            match way {
-                0 => any.lock().await.unwrap(),
-                1 => any.acquire(SOON).await.unwrap(),
-                2 => any.acquire_until(Instant::now() + SOON).await.unwrap(),
-                _ => any.try_lock().await.unwrap(),
-            }
-        });
-        let guard = within("the grant", task).await.unwrap();
-        assert!(lock.is_acquired_in_this_process());
-        assert_eq!(lock.participants().await.unwrap(), [guard.node()]);
-        let waiting = enqueue(&server, &other).await;
-        guard.release().await.unwrap();
-        granted(waiting.attempt).await.release().await.unwrap();
-    }
 }
 
 fn root() -> PathBuf {

@@ -44,7 +44,6 @@ pub struct Options {
     tick: Duration,
     init_limit: u32,
     sync_limit: u32,
-    min_session: Option<Duration>,
     max_session: Duration,
     container_check: Option<Duration>,
     jvm_args: Vec<String>,
@@ -60,7 +59,6 @@ impl Default for Options {
             tick: Duration::from_millis(200),
             init_limit: 50,
             sync_limit: 25,
-            min_session: None,
             max_session: Duration::from_secs(60),
             container_check: None,
             jvm_args: Vec::new(),
@@ -98,13 +96,6 @@ impl Options {
     #[must_use]
     pub fn sync_limit(mut self, ticks: u32) -> Self {
         self.sync_limit = ticks;
-        self
-    }
-
-    /// `minSessionTimeout`. Default: two ticks.
-    #[must_use]
-    pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
-        self.min_session = Some(timeout);
         self
     }
 
@@ -177,8 +168,6 @@ pub enum Mode {
     Leader,
     /// A member that votes.
     Follower,
-    /// A member that does not.
-    Observer,
 }
 
 /// Servers could not be started, or did not do as they were told.
@@ -514,7 +503,6 @@ impl ZooKeeper {
             "standalone" => Some(Mode::Standalone),
             "leader" => Some(Mode::Leader),
             "follower" => Some(Mode::Follower),
-            "observer" => Some(Mode::Observer),
             _ => None,
         }
     }
@@ -524,12 +512,6 @@ impl ZooKeeper {
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         (0..self.len()).find(|&member| self.mode(member) == Some(Mode::Leader))
-    }
-
-    /// A member that says it follows, if one does.
-    #[must_use]
-    pub fn follower(&self) -> Option<usize> {
-        (0..self.len()).find(|&member| self.mode(member) == Some(Mode::Follower))
     }
 
     /// Waits until a member leads.
@@ -666,7 +648,6 @@ fn config(viewer: usize, members: &[Member], options: &Options) -> String {
         format!("tickTime={tick}"),
         format!("initLimit={}", options.init_limit),
         format!("syncLimit={}", options.sync_limit),
-        format!("minSessionTimeout={}", options.min_session.map_or(2 * tick, |t| t.as_millis())),
         format!("maxSessionTimeout={}", options.max_session.as_millis()),
         "maxClientCnxns=0".to_owned(),
         "admin.enableServer=false".to_owned(),
@@ -750,6 +731,5 @@ mod tests {
         });
         let config = config(0, &members, &options);
         assert!(config.contains("\nserver.1=127.0.0.1:11:12\nserver.2=127.0.0.1:99:22\nsnapCount=7\n"));
-        assert!(config.contains("\nminSessionTimeout=400\n"));
     }
 }

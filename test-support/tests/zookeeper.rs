@@ -7,12 +7,11 @@
 use std::error::Error;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
-use test_support::peers::{self, CuratorPeer, KazooPeer, RedisPeer, ZooKeeperPeer};
+use test_support::peers::{self, RedisPeer, ZooKeeperPeer};
 use test_support::{
     Mode, Options, Redis, SOON, Suite, ZooKeeper, poll_until, shared_standalone, stop_shared, unique_path,
 };
@@ -29,14 +28,10 @@ fn main() {
     for (name, test) in [
         ("a_standalone_server_answers", standalone as fn(ZooKeeperPeer) -> Outcome),
         ("options_reach_the_server", options),
-        ("an_ensemble_replaces_its_leader", ensemble),
-        ("a_paused_leader_is_replaced_and_comes_back", paused_leader),
         ("a_killed_process_leaves_no_server_behind", orphans),
         ("dropping_kills_paused_members_too", drop_paused),
         ("a_server_that_cannot_start_shows_its_log", bad_config),
         ("the_health_check_of_the_compose_file_sees_a_lost_quorum", health_check),
-        ("quorum_connections_go_where_they_are_told", interposed),
-        ("servers_started_at_once_get_different_ports", parallel),
         ("the_shared_server_is_one_and_stops", shared),
         ("with_zookeeper_names_a_command_that_is_not_there", a_command_that_is_not_there),
     ] {
@@ -44,8 +39,6 @@ fn main() {
     }
     suite.add("no peer", "with_zookeeper_names_what_is_missing", what_is_missing);
     suite.add_needing("redis", "a_server_answers_and_ends", peers::redis(), redis);
-    suite.add_needing("curator", "a_program_compiles_and_runs", peers::curator(), curator);
-    suite.add_needing("kazoo", "a_program_runs", peers::kazoo(), kazoo);
     suite.run()
 }
 
@@ -116,7 +109,7 @@ fn options(_: ZooKeeperPeer) -> Outcome {
     let directory = tempfile::tempdir()?;
     let options = Options::new()
         .tick(Duration::from_millis(300))
-        .min_session_timeout(Duration::from_millis(700))
+        .setting("minSessionTimeout", "700")
         .max_session_timeout(Duration::from_secs(5))
         .container_check(Duration::from_millis(250))
         .jvm_arg("-Dtest.marker=1")
@@ -137,41 +130,6 @@ fn options(_: ZooKeeperPeer) -> Outcome {
         ensure(env.split('\0').any(|a| a == arg), format!("{arg} not in {env}"))?;
     }
     ensure(fs::read_dir(directory.path())?.count() == 1, "its data are where they were wanted")
-}
-
-fn ensemble(_: ZooKeeperPeer) -> Outcome {
-    let servers = ZooKeeper::ensemble(3, &Options::default())?;
-    let leader = servers.wait_leader()?;
-    assert!(servers.follower().is_some_and(|follower| follower != leader));
-    assert_eq!(servers.connect_string().split(',').count(), 3);
-
-    servers.kill(leader);
-    let next = servers.wait_leader()?;
-    assert_ne!(next, leader);
-    servers.restart(leader)?;
-    servers.wait_whole()?;
-    Ok(())
-}
-
-fn paused_leader(_: ZooKeeperPeer) -> Outcome {
-    let servers = ZooKeeper::ensemble(3, &Options::new().sync_limit(10))?;
-    let leader = servers.wait_leader()?;
-    servers.pause(leader)?;
-    assert!(servers.is_running(leader));
-    assert_eq!(servers.mode(leader), None);
-    // It accepts a connection, as the kernel does for it, and says nothing.
-    let mut stream = TcpStream::connect(servers.address(leader))?;
-    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
-    stream.write_all(b"ruok")?;
-    assert!(stream.read(&mut [0; 4]).is_err());
-
-    let next = poll_until("another leader", SOON, || servers.leader())?;
-    assert_ne!(next, leader);
-    servers.resume(leader)?;
-    poll_until("the old leader to follow", SOON, || {
-        (servers.mode(leader) == Some(Mode::Follower)).then_some(())
-    })?;
-    Ok(())
 }
 
 fn drop_paused(_: ZooKeeperPeer) -> Outcome {
@@ -210,80 +168,6 @@ fn health_check(_: ZooKeeperPeer) -> Outcome {
     assert!(!healthy(0));
     poll_until("the last member to be unhealthy", SOON, || (!healthy(2)).then_some(()))?;
     ensure(servers.four_letter(2, "ruok")? == "imok", "the simpler check says the same")
-}
-
-/// A listener stands in for each follower's view of the others and passes on what it gets.
-fn interposed(_: ZooKeeperPeer) -> Outcome {
-    let (seen, connections) = mpsc::channel();
-    let seen = std::sync::Mutex::new(seen);
-    let options = Options::new().quorum_addr(move |viewer, target, real| {
-        let proxy = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = proxy.local_addr().expect("its address");
-        let seen = seen.lock().expect("not poisoned").clone();
-        std::thread::spawn(move || {
-            for connection in proxy.incoming().map_while(Result::ok) {
-                // Before the target listens, the connection ends; the member tries again.
-                if let Ok(server) = TcpStream::connect(real) {
-                    let _ = seen.send((viewer, target));
-                    pass(&connection, &server);
-                    pass(&server, &connection);
-                }
-            }
-        });
-        address
-    });
-    let servers = ZooKeeper::ensemble(3, &options)?;
-    let leader = servers.wait_leader()?;
-    let pairs: Vec<_> = connections.try_iter().collect();
-    for follower in (0..3).filter(|m| *m != leader) {
-        ensure(pairs.contains(&(follower, leader)), format!("{follower} to {leader} not in {pairs:?}"))?;
-    }
-    Ok(())
-}
-
-fn pass(from: &TcpStream, to: &TcpStream) {
-    let (mut from, mut to) = (from.try_clone().expect("a handle"), to.try_clone().expect("a handle"));
-    std::thread::spawn(move || {
-        let _ = std::io::copy(&mut from, &mut to);
-        let _ = to.shutdown(std::net::Shutdown::Both);
-    });
-}
-
-fn parallel(_: ZooKeeperPeer) -> Outcome {
-    let start = || ZooKeeper::standalone(&Options::default()).map_err(|e| e.to_string());
-    let servers = std::thread::scope(|scope| {
-        let starts: Vec<_> = (0..3).map(|_| scope.spawn(start)).collect();
-        starts.into_iter().map(|s| s.join().expect("no panic")).collect::<Result<Vec<_>, _>>()
-    })?;
-    let mut addresses: Vec<SocketAddr> = servers.iter().map(|s| s.address(0)).collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    assert_eq!(addresses.len(), servers.len());
-    Ok(())
-}
-
-fn curator(peer: CuratorPeer) -> Outcome {
-    const PROGRAM: &str = "import org.apache.curator.framework.recipes.locks.InterProcessMutex;
-        import org.apache.curator.retry.RetryOneTime;
-        import org.apache.curator.framework.CuratorFrameworkFactory;
-        class Main { public static void main(String[] args) throws Exception {
-            var client = CuratorFrameworkFactory.newClient(\"127.0.0.1:1\", new RetryOneTime(1));
-            System.out.print(new InterProcessMutex(client, \"/lock\").isAcquiredInThisProcess());
-        } }";
-    let dir = tempfile::tempdir()?;
-    let source = dir.path().join("Main.java");
-    fs::write(&source, PROGRAM)?;
-    let compiled = peer.compiler().args(["-proc:none", "-cp", &peer.classpath]).arg(&source).status()?;
-    ensure(compiled.success(), "it does not compile")?;
-    let classpath = format!("{}:{}", dir.path().display(), peer.classpath);
-    let ran = Command::new(peer.java).args(["-cp", &classpath, "Main"]).output()?;
-    ensure(ran.stdout == b"false", String::from_utf8_lossy(&ran.stderr))
-}
-
-fn kazoo(peer: KazooPeer) -> Outcome {
-    let script = "from kazoo.recipe.lock import Lock; print(Lock.__name__)";
-    let ran = Command::new(peer.python).args(["-c", script]).output()?;
-    ensure(ran.stdout == b"Lock\n", String::from_utf8_lossy(&ran.stderr))
 }
 
 fn shared(_: ZooKeeperPeer) -> Outcome {

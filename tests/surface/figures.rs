@@ -11,7 +11,7 @@ const AT_MOST: [(&str, usize); 5] = [
     ("lines of its engine, protocol and session", 14_407),
     ("doc lines of the library", 11_155),
     ("public names", 76),
-    ("lines of tests", 31_857),
+    ("lines of tests", 31_619),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

@@ -310,20 +310,3 @@ fn the_tests_that_the_promises_name_exist() {
         }
     }
 }
-
-/// A number says nothing to a reader who has no list of them, and changes when the list does.
-#[test]
-fn rules_are_cited_by_their_anchors() {
-    for file in files(&CITING) {
-        for (number, line) in file.text.lines().enumerate() {
-            let words: Vec<&str> = line.split([' ', '_', '(', '[']).collect();
-            let by_number = words.windows(2).any(|pair| {
-                let [what, which] = pair else { return false };
-                let what = what.to_lowercase();
-                ["rule", "rules", "finding", "findings", "invariant", "invariants"].contains(&what.as_str())
-                    && which.starts_with(|c: char| c.is_ascii_digit())
-            });
-            assert!(!by_number, "{}:{}: {line}", file.path.display(), number + 1);
-        }
-    }
-}
