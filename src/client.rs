@@ -276,8 +276,10 @@ impl Client {
     ///
     /// # Errors
     /// Returns [`ReleaseError::TimedOut`] if this takes longer than `timeout`; the cleanup continues in the
-    /// background. Returns [`ReleaseError::Refused`] if the servers refuse to delete nodes of this client,
-    /// each of which blocks its lock.
+    /// background. A session that the client has given up in an outage counts until the servers have ended it, since its
+    /// nodes are there until then. Returns [`ReleaseError::Refused`] if the servers refuse to delete nodes of this
+    /// client, each of which blocks its lock, and [`ReleaseError::SessionNotClosed`] if the client is closed and no
+    /// server has confirmed that.
     ///
     /// # Cancel safety
     /// Cancel safe: this only waits.

@@ -16,6 +16,7 @@ use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
 use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::session::threads::mutex::Mutex;
+use crate::session::threads::waker;
 use crate::values::path::LockPath;
 
 /// A task under way, and its result. Dropping it cancels the task, which then cleans up.
@@ -65,7 +66,7 @@ impl<T> Pending<T> {
     /// Waits for the result, once. Dropping this future does not cancel the task.
     pub(crate) async fn result(&mut self) -> Result<T, TryLockError> {
         let Some(result) = &mut self.result else { return Err(self.used_up().into()) };
-        let answer = self.client.unless_drained(result).await;
+        let answer = waker::contain(self.client.unless_drained(result)).await;
         if answer.is_none() {
             self.cancel.now();
         }

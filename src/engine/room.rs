@@ -50,7 +50,9 @@ pub(crate) struct RoomState {
     /// The two numbers of the last fencing token.
     token: (i64, u64),
     /// How often the lock was granted, and not lost.
-    pub(crate) grants: u64,
+    grants: u64,
+    /// The number of the session in which it was granted last.
+    granted_in: u64,
     /// The node that is to be watched for others. Not its hold, which keeps the room.
     pub(crate) look: Option<Look>,
     /// Until when the room's task sleeps; `None` if there is no such task.
@@ -143,6 +145,7 @@ impl SharedRoom {
             left: None,
             token: (0, 0),
             grants: 0,
+            granted_in: 0,
             look: None,
             task_sleeps_until: None,
         };
@@ -185,10 +188,10 @@ impl SharedRoom {
                 _ => return Err(otherwise(&mut state)),
             };
             state.room.enter(held.number(), LocalOwner::new(&held, location));
-            state.grants += 1;
+            let Some(session) = session else { continue };
+            state.count_grant(&session);
             let token = state.token;
             drop(state);
-            let Some(session) = session else { continue };
             if is_new {
                 held.register(&session);
             }
@@ -262,7 +265,7 @@ impl SharedRoom {
     /// Notes the grant of the current node, before a caller has it.
     fn opened(&self, state: &mut RoomState, held: &Held, session: &Arc<Session>, token: (i64, u64)) {
         state.token = token;
-        state.grants += 1;
+        state.count_grant(session);
         if self.writers.as_ref().is_some_and(|writers| writers.lock().room.is_waited_for()) {
             // The writer has found no node that it could close. This one is held, so there is no kept one to release.
             state.room.give_up();
@@ -297,6 +300,13 @@ impl SharedRoom {
         if let Some(kept) = kept {
             kept.held.release(None);
         }
+    }
+
+    /// Notifies watchers of the holders of this client.
+    fn tell_holders(&self) {
+        contain_panic(|| {
+            self.holders.send_replace(());
+        });
     }
 
     /// Gives the node up: at once if it is kept, and otherwise with its release.
@@ -409,6 +419,16 @@ impl RoomState {
         self.progress.as_ref().filter(|_| self.room.is_under_way()).map(ProgressReceiver::waiting)
     }
 
+    /// Returns how often the lock was granted, and not lost; 0 if it was not in the session with this number.
+    pub(crate) fn grants_in(&self, session: Option<u64>) -> u64 {
+        if session == Some(self.granted_in) { self.grants } else { 0 }
+    }
+
+    fn count_grant(&mut self, session: &Session) {
+        self.grants += 1;
+        self.granted_in = session.number();
+    }
+
     /// Returns how long it is until a node that is kept has been so for `idle`; `idle` if it is held.
     pub(crate) fn idle_left(&self, idle: Duration) -> Duration {
         self.room.kept().map_or(idle, |kept| idle.saturating_sub(kept.since.elapsed()))
@@ -437,7 +457,9 @@ impl InRoom for RoomNode {
                 let heir = heir.map(|(number, location)| {
                     let heir = held.heir(session, number);
                     state.room.enter(number, LocalOwner::new(&heir, location));
-                    state.grants += u64::from(matches!(next, PassOn::To(..)));
+                    if matches!(next, PassOn::To(..)) {
+                        state.count_grant(session);
+                    }
                     state.token.1 += u64::from(room.kind == Kind::Exclusive);
                     room.begin_look(&mut state, &heir, session);
                     heir
@@ -453,7 +475,11 @@ impl InRoom for RoomNode {
             if is_lost {
                 self.over(heir.number(), Over::Lost);
             }
-            let PassOn::To(_, waiter) = next else { return None };
+            let PassOn::To(_, waiter) = next else {
+                // It is kept: no caller holds it any more, and the one before may never have had it.
+                room.tell_holders();
+                return None;
+            };
             heir.begin_lease(waiter.lease);
             let node = heir.name();
             let granted = Granted::new(heir, Arc::clone(session), token, How::Memory);
@@ -492,9 +518,7 @@ impl InRoom for RoomNode {
             }
         });
         // This includes a caller that never had it.
-        contain_panic(|| {
-            self.room.holders.send_replace(());
-        });
+        self.room.tell_holders();
     }
 
     fn node_deleted(&self, told: u64, node: Arc<str>) {

@@ -118,7 +118,7 @@ impl Core {
     /// Waits until everything that was left before this call is cleaned up; see
     /// [`Client::flush`](crate::Client::flush).
     pub(crate) async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
-        let mut pending = self.cleanup.pending();
+        let (started, mut pending) = (Instant::now(), self.cleanup.pending());
         // Attempts that begin after this call are not waited for.
         let limit = pending.borrow().next;
         let session = self.live();
@@ -135,8 +135,9 @@ impl Core {
             tokio::time::timeout(timeout, clean).await
         });
         match flushed.await {
-            // A closed client has no nodes.
-            None => Ok(()),
+            // The client is closed: its nodes go with its sessions.
+            None if self.end_is_confirmed().await => Ok(()),
+            None => Err(ReleaseError::SessionNotClosed { waited: started.elapsed() }),
             Some(Ok(flushed)) => flushed,
             Some(Err(_)) => {
                 let pending = self.cleanup.pending().borrow().count_before(limit);
@@ -205,8 +206,8 @@ impl Core {
     /// Makes calls that acquire a lock, waiting and later ones, end as if the client were closed.
     pub(crate) fn begin_drain(&self) {
         self.drain.began.store(true, Ordering::SeqCst);
-        // The wakers are callers', and may panic. Containing each would cost every waiter a hundred bytes.
-        waker::contain_panic(|| self.drain.told.notify_waiters());
+        // The wakers of callers are contained, and the others are those of this client's runtime.
+        self.drain.told.notify_waiters();
     }
 
     /// Returns the error of a call that acquires a lock, if the client is drained.

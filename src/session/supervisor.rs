@@ -266,7 +266,7 @@ pub(super) async fn supervise(
         match end {
             SessionEnd::Stopped => {
                 heartbeat.abort();
-                let confirmed = close(&shared, &session, ending, &mut dialer).await;
+                let confirmed = close(&shared, &session, ending, &mut dialer, &cleanup).await;
                 return shared.close(CloseReason::Closed, confirmed);
             }
             SessionEnd::AuthFailed => {
@@ -278,7 +278,7 @@ pub(super) async fn supervise(
         }
         shared.tell_state(ConnectionState::Lost);
         if let Some(ending) = ending {
-            dialer.end_last(ending.of(&session));
+            dialer.end_last(ending.of(&session, &cleanup));
         }
         match end {
             SessionEnd::Stalled => dialer.next_server_timeout.double(),
@@ -340,7 +340,7 @@ async fn watch_session(shared: &Shared, session: &Session, mut connections: Conn
         }
         match state {
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
-                session.lease().set_connected(true);
+                session.connected();
                 shared.tell_state(ConnectionState::Connected);
             }
             zk::SessionState::Disconnected => {
@@ -413,7 +413,13 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Opti
 
 /// Closes the current session. Returns `true` once the servers have confirmed its end, and that of all earlier ones,
 /// `false` if they have not within the session timeout.
-async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, dialer: &mut Dialer) -> bool {
+async fn close(
+    shared: &Shared,
+    session: &Session,
+    ending: Option<Ending>,
+    dialer: &mut Dialer,
+    cleanup: &Cleanup,
+) -> bool {
     session.expect_end();
     // Drops the last clone of the handle but those of requests under way, which are about to drop theirs.
     // Then the library sends CloseSession.
@@ -421,7 +427,7 @@ async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, diale
     shared.refuse(CloseReason::Closed);
     // `None`: an answer of a server had ended it before the supervisor looked.
     if let Some(ending) = ending {
-        dialer.end_last(ending.of(session));
+        dialer.end_last(ending.of(session, cleanup));
     }
     dialer.end_given_up();
     dialer.all_ended(session.timeout()).await

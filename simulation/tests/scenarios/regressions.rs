@@ -635,6 +635,33 @@ async fn close_confirms_no_session_that_only_the_client_has_given_up() {
     }
 }
 
+/// The node of a guard that was dropped meanwhile is still there.
+// Shows: flush
+#[tokio::test]
+async fn a_flush_waits_for_the_end_of_a_session_that_only_the_client_has_given_up() {
+    for is_closed in [false, true] {
+        let server = server();
+        server.freeze_expiry(true);
+        let client = brief_client(&server, patient()).await;
+        let guard = hold(&client).await;
+        let node = guard.node();
+        server.stop_async().await;
+        until_state(&client, ConnectionState::Lost).await;
+        drop(guard);
+        if is_closed {
+            within("the close", client.close()).await.unwrap_err();
+            let flushed = within("the flush", client.flush(SOON)).await;
+            assert!(matches!(flushed, Err(ReleaseError::SessionNotClosed { .. })), "{flushed:?}");
+            continue;
+        }
+        let flushed = within("the flush", client.flush(ms(10))).await;
+        assert!(matches!(flushed, Err(ReleaseError::TimedOut { nodes: 1, .. })), "{flushed:?}");
+        server.restart_async().await.unwrap();
+        within("the flush", client.flush(SOON)).await.unwrap();
+        assert!(!server.exists(&node));
+    }
+}
+
 /// The servers come back: they would keep its nodes for a session timeout more.
 // Shows: close-confirmed
 #[tokio::test]

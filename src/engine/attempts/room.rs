@@ -367,9 +367,11 @@ impl Task {
     /// Ends the waits that are over.
     fn late(&mut self, path_lock: &PathLock, now: Instant) {
         let kind = self.room.kind;
+        // Contenders of earlier sessions may be gone.
+        let session = path_lock.client().live().map(|session| session.number());
         let (late, grants, waiting, is_abandoned) = {
             let mut state = self.room.lock();
-            let (late, grants, waiting) = (state.room.late(now), state.grants, state.waiting());
+            let (late, grants, waiting) = (state.room.late(now), state.grants_in(session), state.waiting());
             (late, grants, waiting, state.room.abandon_attempt())
         };
         if is_abandoned {

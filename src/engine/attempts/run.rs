@@ -184,7 +184,7 @@ impl Attempt {
         let path_lock = Arc::clone(&self.path_lock);
         let (number, kind) = (self.number(), self.ask.kind);
         let _arrived = Arrived { path_lock: &path_lock, number };
-        if self.if_busy() == IfBusy::Wait || self.ask.admission == Admission::Again {
+        if self.if_busy() == IfBusy::Wait {
             // Ahead of those that arrive later, whichever of them hears of a session first.
             path_lock.queue().with(|queue| queue.claim_turn(number));
         }

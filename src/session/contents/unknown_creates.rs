@@ -26,6 +26,11 @@ impl UnknownCreates {
         creates.push_back((directory.server().to_owned(), id.to_owned()));
     }
 
+    /// Returns whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     /// Returns the children of a directory that come from such creates, and forgets these creates.
     pub(crate) fn take_late<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
         let mut creates = self.0.lock();

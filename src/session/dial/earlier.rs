@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
 use crate::protocol::moment::Moment;
+use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::session::live::zk_session::{Session, expired_by_servers};
 use crate::session::reports::log;
 use crate::session::threads::background::here;
@@ -36,6 +37,8 @@ pub(crate) struct Ending {
     timeout: Duration,
     /// When the last write was sent that was answered.
     last_renewal: Option<Moment>,
+    /// A flush waits until this is dropped, if there may be nodes of the session.
+    _left: Option<Ticket>,
 }
 
 impl Ending {
@@ -45,12 +48,15 @@ impl Ending {
             info: handle.session().clone(),
             timeout: handle.session_timeout(),
             last_renewal: None,
+            _left: None,
         }
     }
 
-    /// The same for a session that has been in use until now.
-    pub(crate) fn of(self, session: &Session) -> Self {
-        Self { last_renewal: session.lease().last_renewal(), ..self }
+    /// The same for a session that has been in use until now. Every flush waits for its end: whose nodes go with it, and
+    /// since when no call needs them, is not known any more.
+    pub(crate) fn of(self, session: &Session, cleanup: &Cleanup) -> Self {
+        let _left = session.has_nodes().then(|| cleanup.ticket(0));
+        Self { last_renewal: session.last_own_renewal(), _left, ..self }
     }
 
     /// Returns whether the servers have confirmed the end of the session; `None` if it has not ended.

@@ -75,6 +75,7 @@ impl Spare {
         let connected = self.connector.clone().connect(&server.given);
         match tokio::time::timeout(self.tries.limit, connected).await {
             Ok(Ok(handle)) if handle.session_id() == self.info.id() => {
+                session.set_kept_by_spare();
                 // The client library ends the connection when the server is silent for too long.
                 beat(&Line { session, spare: Some(&handle) }).await;
                 log::debug!(
@@ -113,7 +114,11 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
         tokio::select! {
             biased;
             _ = session.ended() => return,
-            _ = states.changed() => continue,
+            _ = states.changed() => {
+                // A rest is for the outage in which it begins.
+                pause = spare.tries.pause;
+                continue;
+            }
             () = tokio::time::sleep(pause), if is_away => {}
         }
         pause = spare.tries.pause;
@@ -180,5 +185,35 @@ async fn unneeded(session: &Session) {
                 states.changed().await;
             }
         } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zookeeper_test_server::{Match, Op, Server};
+
+    use super::*;
+    use crate::protocol::lease::LeaseMargin;
+    use crate::session::dial::servers::Servers;
+
+    /// The client library hears nothing of it, and may give the session up by its clock although the servers have just
+    /// renewed it.
+    // Shows: close-confirmed
+    #[tokio::test]
+    async fn a_session_kept_by_a_spare_connection_is_not_taken_for_expired() {
+        let server = Server::start().unwrap();
+        let (connector, servers) = (zk::Client::connector(), server.connect_string());
+        let handle = connector.clone().connect(&servers).await.unwrap();
+        let session = Session::new(1, handle, LeaseMargin::default());
+        let addresses = Servers::parse(&servers).unwrap().addresses;
+        let spare = Spare::new(&session, connector, addresses, Duration::from_secs(1)).unwrap();
+        // The client library's, which would move the session back.
+        let _connect = server.hold_request(Match::op(Op::Connect).nth(1));
+        assert!(matches!(spare.beat_by(&session, &spare.servers[0]).await, Tried::Done));
+        assert!(session.lease().is_valid() && session.last_own_renewal().is_none());
+        session.expired();
+        assert!(!session.is_expired_by_servers());
+        session.connected();
+        assert!(session.last_own_renewal().is_some());
     }
 }

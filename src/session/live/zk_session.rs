@@ -57,6 +57,8 @@ pub(crate) struct Session {
     end_expected: AtomicBool,
     /// Whether it was the servers that expired it.
     expired_by_servers: AtomicBool,
+    /// Whether a spare connection has renewed the lease since the client library's last connection.
+    kept_by_spare: AtomicBool,
 }
 
 /// The name of the event of a loss.
@@ -112,6 +114,7 @@ impl Session {
             news: Notify::new(),
             end_expected: AtomicBool::new(false),
             expired_by_servers: AtomicBool::new(false),
+            kept_by_spare: AtomicBool::new(false),
         })
     }
 
@@ -227,7 +230,7 @@ impl Session {
 
     /// Ends the session because the client library says that it has expired.
     pub(crate) fn expired(&self) {
-        if expired_by_servers(self.lease.last_renewal(), self.timeout()) {
+        if expired_by_servers(self.last_own_renewal(), self.timeout()) {
             self.expired_by_servers.store(true, Ordering::Relaxed);
         }
         self.end(LostReason::SessionExpired);
@@ -239,6 +242,23 @@ impl Session {
         self.expired_by_servers.load(Ordering::Relaxed)
     }
 
+    /// Records that the client library has a connection of its own from here on.
+    pub(crate) fn connected(&self) {
+        self.kept_by_spare.store(false, Ordering::Relaxed);
+        self.lease.set_connected(true);
+    }
+
+    /// Records that a spare connection renews the lease from here on.
+    pub(crate) fn set_kept_by_spare(&self) {
+        self.kept_by_spare.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the last renewal, if it was one by the client library's connection: from a later moment than it, the
+    /// library counts the time after which it gives the session up.
+    pub(crate) fn last_own_renewal(&self) -> Option<Moment> {
+        self.lease.last_renewal().filter(|_| !self.kept_by_spare.load(Ordering::Relaxed))
+    }
+
     /// Returns whether this session owns a node of this client that was found; ends the session if it does
     /// not (docs/protocol.md#owner-check).
     pub(crate) fn owns(&self, stat: &zk::Stat) -> bool {
@@ -247,6 +267,11 @@ impl Session {
             self.end(LostReason::SessionReplaced);
         }
         owns
+    }
+
+    /// Returns whether there are nodes in the session, as far as is known.
+    pub(crate) fn has_nodes(&self) -> bool {
+        *self.nodes.count().borrow() > 0 || !self.unknown_creates.is_empty()
     }
 
     /// Returns the lease of the session.

@@ -110,3 +110,23 @@ async fn it_sees_a_lock_that_is_handed_over_in_memory() {
     client.wait_until_released("/room").await;
     client.close().await.unwrap();
 }
+
+/// The grant of a lock that is kept was on its way to a caller who left.
+#[tokio::test]
+async fn a_grant_that_its_caller_never_took_is_released() {
+    let (_server, [client]) = with_clients(start(), connect).await;
+    let mutex = InterProcessMutex::builder(&client, "/kept").sticky(SOON).build().unwrap();
+    for drains in [false, true] {
+        let guard = mutex.lock().await.unwrap();
+        let second = pending(mutex.lock());
+        let other = client.clone();
+        let mut released = ByHand::new(async move {
+            if drains { other.drain(SOON).await.unwrap() } else { other.wait_until_released("/kept").await }
+        })
+        .start();
+        guard.release().await.unwrap();
+        assert!(released.poll().is_pending(), "the lock is held for the next");
+        drop(second);
+        within("the release", released.finished()).await;
+    }
+}

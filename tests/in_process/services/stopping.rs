@@ -111,3 +111,29 @@ async fn a_client_that_never_connected_is_drained() {
     within("the drain", client.drain(SOON)).await.unwrap();
     assert!(within("its end", waiter).await.is_err());
 }
+
+/// The wakers of others that wait are foreign code.
+// Shows: drain, no-lock-across-await
+#[tokio::test]
+async fn wakers_that_panic_keep_no_other_from_being_told_of_a_drain() {
+    let (_server, [client]) = with_clients(start(), connect).await;
+    let fair = InterProcessFairLock::builder(&client, "/fair").max_waiters(1_000).build().unwrap();
+    let guard = within("the grant", fair.lock()).await.unwrap();
+    let waker = broken_waker();
+    let (mut broken, mut told) = (Vec::new(), Vec::new());
+    // Before, between and behind the broken ones.
+    for _ in 0..60 {
+        told.push(ByHand::new(fair.lock()).start());
+        let mut waits = Box::pin(fair.lock());
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        broken.push(waits);
+    }
+    let drain = pending(client.drain(SOON));
+    for mut waits in told {
+        waits.woken().await;
+        let Poll::Ready(Err(error)) = waits.poll() else { panic!("granted, or not told") };
+        assert_eq!(error.kind(), Some(ErrorKind::Closed));
+    }
+    guard.release().await.unwrap();
+    within("the drain", drain).await.unwrap();
+}

@@ -371,3 +371,22 @@ async fn a_connection_that_is_lost_once_at_a_container_changes_nothing() {
     assert_eq!(fault.hits().len(), 1);
     assert_eq!(server.node(DIRECTORY).unwrap().kind, NodeKind::Container);
 }
+
+/// Callers of this client have had the lock meanwhile, in a session that has ended.
+// Shows: live-contender
+#[tokio::test]
+async fn a_deadline_in_an_outage_is_none_behind_holders_of_an_earlier_session() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let lock = InterProcessMutex::builder(&client, DIRECTORY).hand_off(9, HOUR).build().unwrap();
+    let first = within("the grant", lock.lock()).await.unwrap();
+    let (second, third) = (pending(lock.lock()), pending(lock.lock()));
+    let waits = pending(lock.acquire(SOON));
+    first.release().await.unwrap();
+    within("the grant", second).await.unwrap().release().await.unwrap();
+    let third = within("the grant", third).await.unwrap();
+    server.expire_session(session(&client));
+    within("the loss", third.lost()).await;
+    server.refuse_connections(true);
+    let error = waits.await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
+}
