@@ -476,7 +476,6 @@ impl Held {
                     LostReason::GivenUp => {}
                     _ => session.log_loss(&*lock, reason),
                 }
-                session.tell_news();
             }
         }
         if let Some(reason) = lost {

@@ -15,7 +15,7 @@ use crate::protocol::failure::FailureKind;
 use crate::protocol::labels::Labels;
 use crate::session::leftovers::cleanup::Cleanup;
 use crate::session::leftovers::deletion::delete_orphans;
-use crate::session::live::zk_session::{self, Session, SessionGone};
+use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
 use crate::session::request::ask::{Repetition, Unanswered};
 use crate::session::request::retry::RetryPolicy;
@@ -273,7 +273,7 @@ impl Core {
     /// answer. When a session ends the next one is asked at once.
     pub(crate) async fn ask<T, F>(
         &self,
-        request: impl Fn(Arc<Session>, zk_session::Handle) -> F + Send + Sync,
+        request: impl Fn(Arc<Session>, zk::Client) -> F + Send + Sync,
     ) -> Result<T, Unanswered<NoSession>>
     where
         T: Send,
@@ -322,19 +322,14 @@ impl Core {
     /// Returns the current session, or waits for the next one, for as long as the retry policy allows.
     pub(crate) async fn session(&self) -> Result<Arc<Session>, NoSession> {
         let mut phases = self.shared.phase.subscribe();
-        // A round of connecting that had failed before this call does not count: another is requested.
-        let mut before = None;
         let mut first = true;
         loop {
             match &*phases.borrow_and_update() {
                 Phase::Live(session) if session.end_reason().is_none() => return Ok(Arc::clone(session)),
                 Phase::Live(_) | Phase::Connecting => {}
-                Phase::Down { round, .. } if first => {
-                    before = Some(*round);
-                    self.shared.wanted.notify_one();
-                }
-                Phase::Down { round, .. } if before == Some(*round) => {}
-                Phase::Down { error, .. } => return Err(NoSession::Unreachable(error.clone())),
+                // A round of connecting that had failed before this call does not count: another is requested.
+                Phase::Down(_) if first => self.shared.wanted.notify_one(),
+                Phase::Down(error) => return Err(NoSession::Unreachable(error.clone())),
                 Phase::Closed(CloseReason::Closed) => return Err(NoSession::Closed),
                 Phase::Closed(CloseReason::AuthFailed) => return Err(NoSession::AuthFailed),
             }

@@ -32,7 +32,7 @@ pub(crate) enum Phase {
     Live(Arc<Session>),
     /// No session could be established within the retry policy. Next: `Connecting` once a call needs a
     /// session; before the first session also without one.
-    Down { round: u64, error: ConnectError },
+    Down(ConnectError),
     /// The client is closed. Final.
     Closed(CloseReason),
 }
@@ -216,7 +216,6 @@ pub(super) async fn supervise(
 ) {
     let _close = CloseOnDrop(Arc::clone(&shared));
     let mut stop = shared.stop.subscribe();
-    let mut rounds = 0;
     let mut session = match connected {
         Some(connected) => {
             let dialled = tokio::select! {
@@ -235,7 +234,7 @@ pub(super) async fn supervise(
                 Err(error) => return drop(connected.send(Err(error))),
             }
         }
-        None => match next(&shared, &mut dialer, &mut rounds).await {
+        None => match next(&shared, &mut dialer).await {
             Ok(handle) => shared.begin(1, handle, margin),
             // None of its sessions had a node.
             Err(closed) => return shared.close(closed, true),
@@ -287,7 +286,7 @@ pub(super) async fn supervise(
                 dialer.next_server_timeout.reset_after(age, session.timeout());
             }
         }
-        let handle = match next(&shared, &mut dialer, &mut rounds).await {
+        let handle = match next(&shared, &mut dialer).await {
             Ok(handle) => handle,
             Err(closed) => {
                 shared.refuse(closed);
@@ -375,16 +374,16 @@ async fn watch_session(shared: &Shared, session: &Session, mut connections: Conn
 const A_WHILE: Duration = Duration::from_secs(1);
 
 /// Establishes a session, unless the client is to be closed before, when there is no session to close.
-async fn next(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Result<zk::Client, CloseReason> {
+async fn next(shared: &Shared, dialer: &mut Dialer) -> Result<zk::Client, CloseReason> {
     let mut stop = shared.stop.subscribe();
     tokio::select! {
-        dialled = dial_on(shared, dialer, rounds) => dialled.ok_or(CloseReason::AuthFailed),
+        dialled = dial_on(shared, dialer) => dialled.ok_or(CloseReason::AuthFailed),
         _ = stop.wait_for(|stop| *stop) => Err(CloseReason::Closed),
     }
 }
 
 /// Establishes a session, however many rounds that takes. Returns `None` if the credentials are refused.
-async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Option<zk::Client> {
+async fn dial_on(shared: &Shared, dialer: &mut Dialer) -> Option<zk::Client> {
     loop {
         shared.phase.send_replace(Phase::Connecting);
         let error = match dialer.dial_by_policy().await {
@@ -395,7 +394,6 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Opti
             }
             Err(error) => error,
         };
-        *rounds += 1;
         // An error in the client's own options is permanent.
         let goes_on = error.is_retryable();
         if goes_on {
@@ -403,7 +401,7 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Opti
         } else {
             log::error!(%error, "no session; the next call that needs one tries again");
         }
-        shared.phase.send_replace(Phase::Down { round: *rounds, error });
+        shared.phase.send_replace(Phase::Down(error));
         tokio::select! {
             () = shared.wanted.notified() => {}
             () = tokio::time::sleep(A_WHILE), if goes_on => {}

@@ -13,7 +13,7 @@ use crate::protocol::counter::{
 };
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::session::core::Core;
-use crate::session::live::zk_session::{Handle, Session, SessionGone, cause};
+use crate::session::live::zk_session::{Session, SessionGone, cause};
 use crate::session::request::ask::{Repetition, Unanswered};
 use crate::session::request::retry::contended_pause;
 use crate::values::options::{Acl, ParentNodes};
@@ -64,7 +64,7 @@ impl Counter {
         }
     }
 
-    async fn read(&self, handle: &Handle, sync: bool) -> Result<CounterEvent, zk::Error> {
+    async fn read(&self, handle: &zk::Client, sync: bool) -> Result<CounterEvent, zk::Error> {
         let path = self.path.server();
         // Both requests are sent together.
         let sync = sync.then(|| handle.sync(path));
@@ -87,7 +87,7 @@ impl Counter {
     async fn create(
         &self,
         session: &Session,
-        handle: &Handle,
+        handle: &zk::Client,
         value: i64,
     ) -> Result<CounterEvent, zk::Error> {
         let what = (zk::CreateMode::Persistent, &*self.acl);
@@ -102,7 +102,7 @@ impl Counter {
     async fn write(
         &self,
         session: &Session,
-        handle: &Handle,
+        handle: &zk::Client,
         value: i64,
         version: i32,
     ) -> Result<CounterEvent, zk::Error> {

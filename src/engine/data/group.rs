@@ -8,7 +8,7 @@ use zookeeper_client as zk;
 use crate::error::{PersistentNodeError, Purpose, RequestFailure};
 use crate::session::contents::limits::{WatchUse, Watching, changed_or_after};
 use crate::session::core::{Core, NoSession};
-use crate::session::live::zk_session::{Handle, Session};
+use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
 use crate::session::request::ask::Unanswered;
 use crate::values::path::LockPath;
@@ -94,7 +94,7 @@ impl Group {
     }
 
     /// Lists the directory. Without one, a watch tells when it is made.
-    async fn list(&self, handle: &Handle, watch: bool) -> Result<Listed, zk::Error> {
+    async fn list(&self, handle: &zk::Client, watch: bool) -> Result<Listed, zk::Error> {
         let path = self.directory.server();
         loop {
             let listed = if watch {
@@ -120,7 +120,7 @@ impl Group {
     /// left out.
     async fn read(
         &self,
-        handle: &Handle,
+        handle: &zk::Client,
         names: Vec<String>,
     ) -> Result<BTreeMap<String, Vec<u8>>, zk::Error> {
         let mut members = BTreeMap::new();

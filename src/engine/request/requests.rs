@@ -166,10 +166,6 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
         match answer(&session, set) {
             Answer::Is((_, stat, watcher)) if !stat.is_invalid() => {
                 watch.set(setting, stat.czxid, watcher);
-                // Checked after it is set: an end of the session before that has not given it up.
-                if session.end_reason().is_some() {
-                    watch.give_up(number);
-                }
             }
             Answer::No(Failure { kind: FailureKind::Refused(_), .. }) => watch.refused(number),
             Answer::Is(_) | Answer::No(_) => watch.not_set(number),

@@ -25,7 +25,7 @@ use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::node_name::Kind;
 use crate::session::leftovers::cleanup::{Done, Item, Orphan};
-use crate::session::live::zk_session::{Handle, Session, SessionGone};
+use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
 use crate::session::request::retry::clean_up_pause;
 use crate::session::write::to_library;
@@ -255,7 +255,7 @@ struct ConversionRequests<'a> {
 
 impl ConversionRequests<'_> {
     /// Carries out one request.
-    async fn perform(&mut self, handle: Handle, request: ConvertRequest, hold: &Hold) -> ConvertEvent {
+    async fn perform(&mut self, handle: zk::Client, request: ConvertRequest, hold: &Hold) -> ConvertEvent {
         let path = |name: &str| self.path_lock.path().child(name);
         match request {
             ConvertRequest::Swap { create, delete } => {

@@ -142,18 +142,6 @@ impl DirectoryWatch {
             ((), if goes { mem::take(state) } else { WatchState::None })
         });
     }
-
-    /// Gives up the watches of the session with this number.
-    pub(crate) fn give_up(&self, session: u64) {
-        self.change(|state| {
-            let is_set = matches!(state, WatchState::Set(set) if set.session == session);
-            ((), if is_set { mem::take(state) } else { WatchState::None })
-        });
-    }
-
-    fn clear(&self) {
-        self.change(|state| ((), mem::take(state)));
-    }
 }
 
 /// The directory watches of one session. Kept weakly: each belongs to the handles of a lock.
@@ -182,11 +170,5 @@ impl DirectoryWatches {
             all.iter().filter_map(Weak::upgrade).collect()
         };
         all.iter().for_each(|watch| watch.look());
-    }
-
-    /// Gives up all, as the session ends.
-    pub(crate) fn clear(&self) {
-        let all = mem::take(&mut *self.0.lock());
-        all.iter().filter_map(Weak::upgrade).for_each(|watch| watch.clear());
     }
 }

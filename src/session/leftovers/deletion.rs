@@ -9,7 +9,7 @@ use crate::protocol::local_queue::Gone;
 use crate::session::contents::limits::Window;
 use crate::session::contents::nodes::RefusedOrphan;
 use crate::session::leftovers::cleanup::lost;
-use crate::session::live::zk_session::{Handle, Session, SessionGone};
+use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
 use crate::session::reports::observer;
 use crate::session::request::ask::{Repetition, Unanswered};
@@ -173,7 +173,7 @@ pub(crate) async fn persist<T: Send, F>(
     directory: &LockPath,
     path: &str,
     window: &Window,
-    request: impl FnMut(Handle) -> F,
+    request: impl FnMut(zk::Client) -> F,
 ) -> Result<T, ReleaseError>
 where
     F: Future<Output = Result<T, zk::Error>> + Send,

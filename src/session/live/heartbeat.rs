@@ -19,7 +19,7 @@ use zookeeper_client as zk;
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::moment::Moment;
 use crate::session::contents::holds::LockNode;
-use crate::session::live::zk_session::{Handle, Session, SessionGone};
+use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::journal::TARGET;
 use crate::session::reports::log;
 use crate::session::threads::background::here;
@@ -77,7 +77,6 @@ pub(crate) async fn run(session: Arc<Session>) {
             // All of this is looked at again above, so it does not matter which branch wakes the task.
             () = tokio::time::sleep(wait) => {}
             _ = live_nodes.changed(), if !by_clock => {}
-            () = session.news() => {}
             Some(_) = heartbeats.join_next() => {}
             _ = looks.tick(), if session.directory_watches.any() => session.directory_watches.look(),
             state = states.changed() => {
@@ -136,7 +135,7 @@ pub(crate) struct Line<'a> {
 impl Line<'_> {
     async fn request<F: Future<Output: Send> + Send>(
         &self,
-        work: impl FnOnce(Handle) -> F,
+        work: impl FnOnce(zk::Client) -> F,
     ) -> Result<F::Output, SessionGone> {
         match self.spare {
             Some(spare) => self.session.request_by(Some(spare.clone()), work).await,

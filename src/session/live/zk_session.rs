@@ -5,12 +5,11 @@
 //! session is used in a later one: CURATOR-498 and CURATOR-604 show what happens otherwise
 //! (docs/protocol.md#one-session).
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use zookeeper_client as zk;
 
 use crate::error::{Cause, LostReason};
@@ -51,8 +50,6 @@ pub(crate) struct Session {
     pub(crate) windows: Windows,
     /// Whether the servers, as far as is known, know a read of several nodes.
     reads_together: AtomicBool,
-    /// Wakes the heartbeat for a lost lock, which keeps its node, and for the end.
-    news: Notify,
     /// Whether its end was requested, by closing the client.
     end_expected: AtomicBool,
     /// Whether it was the servers that expired it.
@@ -67,17 +64,6 @@ const LOST: &str = "lock.lost";
 /// The session has ended: no request can be sent in it.
 #[derive(Clone, Copy)]
 pub(crate) struct SessionGone;
-
-/// The client library's handle of a session, lent for one piece of I/O; see [`Session::request`].
-pub(crate) struct Handle(pub(crate) zk::Client);
-
-impl Deref for Handle {
-    type Target = zk::Client;
-
-    fn deref(&self) -> &zk::Client {
-        &self.0
-    }
-}
 
 /// Waits until the connected server has answered a read. A refusal is an answer, too (docs/protocol.md#renewal).
 pub(crate) async fn answers(handle: &zk::Client) -> Result<(), zk::Error> {
@@ -111,7 +97,6 @@ impl Session {
             directory_watches: DirectoryWatches::default(),
             windows: Windows::default(),
             reads_together: AtomicBool::new(true),
-            news: Notify::new(),
             end_expected: AtomicBool::new(false),
             expired_by_servers: AtomicBool::new(false),
             kept_by_spare: AtomicBool::new(false),
@@ -141,7 +126,7 @@ impl Session {
     /// So pauses and waits for watches are outside of `work`, and requests that are sent together are inside.
     pub(crate) fn request<'a, F: Future<Output: Send> + Send + 'a>(
         &'a self,
-        work: impl FnOnce(Handle) -> F,
+        work: impl FnOnce(zk::Client) -> F,
     ) -> BoxFuture<'a, Result<F::Output, SessionGone>> {
         self.request_by(self.handle(), work)
     }
@@ -150,12 +135,12 @@ impl Session {
     pub(crate) fn request_by<'a, F: Future<Output: Send> + Send + 'a>(
         &'a self,
         handle: Option<zk::Client>,
-        work: impl FnOnce(Handle) -> F,
+        work: impl FnOnce(zk::Client) -> F,
     ) -> BoxFuture<'a, Result<F::Output, SessionGone>> {
         // Boxed, so that a task that waits for something else has no room for it, and the wait, which is boxed too, is
         // compiled for each type of answers and not for each request. Checking all that is in a request, to see
         // that each caller is `Send`, took a quarter of the compiler's checks.
-        let work: Option<BoxFuture<'a, F::Output>> = handle.map(|handle| Box::pin(work(Handle(handle))) as _);
+        let work: Option<BoxFuture<'a, F::Output>> = handle.map(|handle| Box::pin(work(handle)) as _);
         Box::pin(async move { self.until_ended(work.ok_or(SessionGone)?).await })
     }
 
@@ -217,8 +202,6 @@ impl Session {
             for node in self.holds.all() {
                 node.lock.on(HoldEvent::Ended(reason));
             }
-            self.directory_watches.clear();
-            self.tell_news();
             log::count!(session_ended(reason.label()));
             let (session, session_id) = (self.number, format!("{:#x}", self.session_id));
             log::info!(name: "session.ended", session, session_id, %reason, "session over");
@@ -298,16 +281,6 @@ impl Session {
     /// Records that the end of the session is requested, so that the loss of its locks is no warning.
     pub(crate) fn expect_end(&self) {
         self.end_expected.store(true, Ordering::Relaxed);
-    }
-
-    /// Wakes the task that waits for [`news`](Self::news).
-    pub(crate) fn tell_news(&self) {
-        self.news.notify_one();
-    }
-
-    /// Waits until a lost lock keeps its node, also if that came before this call.
-    pub(crate) async fn news(&self) {
-        self.news.notified().await;
     }
 
     /// Registers a lock by its current state, or forgets it. Called after each change of that state.

@@ -10,7 +10,7 @@ use zookeeper_client as zk;
 use crate::error::{LostReason, RequestFailure};
 use crate::protocol::failure::{Failure, FailureKind, Refusal};
 use crate::session::contents::limits::Window;
-use crate::session::live::zk_session::{Handle, Session, SessionGone, cause};
+use crate::session::live::zk_session::{Session, SessionGone, cause};
 use crate::session::reports::log;
 use crate::session::request::retry::RetryPolicy;
 
@@ -59,7 +59,7 @@ impl<'a> Repetition<'a> {
     pub(crate) async fn ask<T: Send, F>(
         &mut self,
         session: &Session,
-        mut request: impl FnMut(Handle) -> F,
+        mut request: impl FnMut(zk::Client) -> F,
     ) -> Result<T, Unanswered<SessionGone>>
     where
         F: Future<Output = Result<T, zk::Error>> + Send,
@@ -88,7 +88,7 @@ impl<'a> Repetition<'a> {
     pub(crate) async fn ask_once<T: Send, F>(
         &mut self,
         session: &Session,
-        request: impl FnOnce(Handle) -> F,
+        request: impl FnOnce(zk::Client) -> F,
     ) -> Result<Result<T, Failure>, Unanswered<SessionGone>>
     where
         F: Future<Output = Result<T, zk::Error>> + Send,
