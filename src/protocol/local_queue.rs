@@ -62,22 +62,13 @@ pub(crate) struct LocalQueue<W, L> {
 struct Lists<L> {
     /// Whether a list is under way, or about to be sent.
     running: bool,
-    waiting: BTreeMap<u64, L>,
-    last: u64,
-}
-
-/// The outcome of asking for a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ListAsked {
-    /// The question, for [`LocalQueue::forget_list`].
-    pub(crate) question: u64,
-    /// Whether the caller must start to send lists, until [`LocalQueue::next_list`] has none to send.
-    pub(crate) start: bool,
+    /// The receivers of the next list. Those of attempts that have left are among them.
+    waiting: Vec<L>,
 }
 
 impl<L> Default for Lists<L> {
     fn default() -> Self {
-        Self { running: false, waiting: BTreeMap::new(), last: 0 }
+        Self { running: false, waiting: Vec::new() }
     }
 }
 
@@ -177,20 +168,15 @@ impl<W, L> LocalQueue<W, L> {
 
 /// Shared lists.
 impl<W, L> LocalQueue<W, L> {
-    /// Asks for a list that is sent after this call. Returns `None` if the session is not current.
-    pub(crate) fn ask_list(&mut self, session: u64, tell: L) -> Option<ListAsked> {
+    /// Asks for a list that is sent after this call; there is none if the session is not current. Returns
+    /// whether the caller must start to send lists, until [`next_list`](Self::next_list) has none to send.
+    pub(crate) fn ask_list(&mut self, session: u64, tell: L) -> bool {
         if !self.enter_if_current(session) {
-            return None;
+            self.told.no_list.push(tell);
+            return false;
         }
-        self.lists.last += 1;
-        let question = self.lists.last;
-        self.lists.waiting.insert(question, tell);
-        Some(ListAsked { question, start: !std::mem::replace(&mut self.lists.running, true) })
-    }
-
-    /// Records that an attempt no longer waits for its list.
-    pub(crate) fn forget_list(&mut self, question: u64) {
-        self.told.no_list.extend(self.lists.waiting.remove(&question));
+        self.lists.waiting.push(tell);
+        !std::mem::replace(&mut self.lists.running, true)
     }
 
     /// Begins a list. Returns its receivers; `None` if no list is needed, or a newer session has begun.
@@ -199,7 +185,7 @@ impl<W, L> LocalQueue<W, L> {
             return None;
         }
         self.lists.running = !self.lists.waiting.is_empty();
-        self.lists.running.then(|| std::mem::take(&mut self.lists.waiting).into_values().collect())
+        self.lists.running.then(|| std::mem::take(&mut self.lists.waiting))
     }
 
     /// Records that the task that sends the lists has ended before it was done.
@@ -211,7 +197,7 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     fn drop_lists(&mut self) {
-        self.told.no_list.extend(std::mem::take(&mut self.lists.waiting).into_values());
+        self.told.no_list.append(&mut self.lists.waiting);
     }
 }
 
@@ -447,18 +433,14 @@ mod tests {
     #[test]
     fn a_list_is_for_those_that_asked_before_it_was_sent() {
         let mut queue = Queue::default();
-        let first = queue.ask_list(1, "first").unwrap();
-        assert!(first.start && !queue.ask_list(1, "second").unwrap().start);
+        assert!(queue.ask_list(1, "first") && !queue.ask_list(1, "second"));
         assert_eq!(queue.next_list(1), Some(vec!["first", "second"]));
-        let third = queue.ask_list(1, "third").unwrap();
-        assert!(!third.start && !queue.ask_list(1, "fourth").unwrap().start);
-        queue.forget_list(third.question);
-        assert_eq!(queue.next_list(1), Some(vec!["fourth"]));
+        assert!(!queue.ask_list(1, "third"));
+        assert_eq!(queue.next_list(1), Some(vec!["third"]));
         assert_eq!(queue.next_list(1), None);
-        assert_eq!(queue.take_told().no_list, ["third"]);
-        assert!(queue.ask_list(1, "fifth").unwrap().start, "the one before has stopped");
+        assert!(queue.ask_list(1, "fourth"), "the one before has stopped");
         queue.stop_lists(1);
-        assert_eq!(queue.take_told().no_list, ["fifth"]);
+        assert_eq!(queue.take_told().no_list, ["fourth"]);
         assert!(queue.is_empty(1));
     }
 
@@ -532,7 +514,7 @@ mod tests {
             let before = queue.created(1, name, i32::try_from(number).unwrap());
             assert!(before.is_none_or(|before| queue.wait(1, name, &before, "waits in memory")));
         }
-        assert_eq!(queue.ask_list(1, "list").map(|asked| asked.start), Some(true));
+        assert!(queue.ask_list(1, "list"));
         queue.directory_missing(1, 1);
         assert!(!queue.may_create(3, 1, "waits for its turn"));
         assert!(!queue.may_create(2, 2, "second"));
@@ -543,8 +525,8 @@ mod tests {
         assert_eq!((queue.ahead(1, "b"), queue.ahead(2, "b")), (0, 0));
         // Late calls change nothing.
         queue.gone(1, "a", Gone::Deleted);
-        assert_eq!((queue.created(1, "c", 3), queue.ask_list(1, "late")), (None, None));
-        assert_eq!(queue.next_list(1), None);
+        assert_eq!((queue.created(1, "c", 3), queue.ask_list(1, "late")), (None, false));
+        assert_eq!((queue.next_list(1), queue.take_told().no_list), (None, vec!["late"]));
         assert!(queue.may_create(3, 1, "late"), "where its create fails");
     }
 }
