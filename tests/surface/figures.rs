@@ -7,9 +7,9 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 20_271),
-    ("lines of its engine, protocol and session", 14_358),
-    ("doc lines of the library", 11_151),
+    ("lines of the library", 20_260),
+    ("lines of its engine, protocol and session", 14_347),
+    ("doc lines of the library", 11_149),
     ("public names", 76),
     ("lines of tests", 31_619),
 ];
