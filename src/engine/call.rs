@@ -14,7 +14,7 @@ use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
-use crate::session::leftovers::cleanup::{Cleanup, Ticket};
+use crate::session::leftovers::cleanup::Ticket;
 use crate::session::threads::mutex::Mutex;
 use crate::session::threads::waker;
 use crate::values::path::LockPath;
@@ -26,7 +26,9 @@ pub(crate) struct Pending<T> {
     /// A grant that is not taken is dropped with this channel, which releases it. `None` once the result has
     /// been taken.
     result: Option<oneshot::Receiver<Result<T, TryLockError>>>,
-    cancel: CancelOnDrop,
+    /// Tells the task that its caller has left. `None` once the caller cannot leave it any more.
+    cancel: Option<oneshot::Sender<Ticket>>,
+    number: u64,
 }
 
 /// The task's side.
@@ -41,8 +43,8 @@ impl<T> Pending<T> {
     pub(crate) fn new(client: &Arc<Core>, path: &LockPath, number: u64) -> (Self, Caller<T>) {
         let (reply, result) = oneshot::channel();
         let (cancel, cancelled) = oneshot::channel();
-        let cancel = CancelOnDrop::new(cancel, &client.cleanup, number);
-        let pending = Self { client: Arc::clone(client), path: path.clone(), result: Some(result), cancel };
+        let (client, path) = (Arc::clone(client), path.clone());
+        let pending = Self { client, path, result: Some(result), cancel: Some(cancel), number };
         (pending, Caller { reply, cancelled })
     }
 
@@ -68,7 +70,7 @@ impl<T> Pending<T> {
         let Some(result) = &mut self.result else { return Err(self.used_up().into()) };
         let answer = waker::contain(self.client.unless_drained(result)).await;
         if answer.is_none() {
-            self.cancel.now();
+            self.leave();
         }
         self.is_taken();
         // Without an answer the task has ended, with its runtime or by a panic, or the client is drained.
@@ -82,40 +84,23 @@ impl<T> Pending<T> {
 
     fn is_taken(&mut self) {
         self.result = None;
-        self.cancel.disarm();
-    }
-}
-
-/// Tells a task that its caller has left.
-struct CancelOnDrop {
-    cancel: Option<oneshot::Sender<Ticket>>,
-    cleanup: Cleanup,
-    number: u64,
-}
-
-impl CancelOnDrop {
-    fn new(cancel: oneshot::Sender<Ticket>, cleanup: &Cleanup, number: u64) -> Self {
-        Self { cancel: Some(cancel), cleanup: cleanup.clone(), number }
+        self.cancel = None;
     }
 
-    /// Tells the task now.
-    fn now(&mut self) {
+    fn leave(&mut self) {
         if let Some(cancel) = self.cancel.take() {
             // A flush that is called right after this waits for the ticket. If the task has ended already, the
             // ticket comes back and is dropped.
-            drop(cancel.send(self.cleanup.ticket(self.number)));
+            drop(cancel.send(self.client.cleanup.ticket(self.number)));
         }
-    }
-
-    /// To be called when the task has ended: its caller cannot leave it any more.
-    fn disarm(&mut self) {
-        self.cancel = None;
     }
 }
 
-impl Drop for CancelOnDrop {
+impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        self.now();
+        // First: a grant that is not taken is released before the task hears that its caller has left.
+        self.result = None;
+        self.leave();
     }
 }
 

@@ -87,29 +87,11 @@ where
     F: Future<Output = ListResult> + Send + 'static,
 {
     let (tell, answer) = oneshot::channel();
-    let asked = queue.with(|queue| queue.ask_list(session, tell));
-    if asked.is_some_and(|asked| asked.start) {
+    if queue.with(|queue| queue.ask_list(session, tell)) {
         client.spawn(send_lists(Arc::clone(queue), session, list));
     }
-    let asking = asked.map(|asked| Asking { queue: Arc::clone(queue), question: asked.question });
-    async move {
-        // There is no answer if the session has ended.
-        let result = answer.await.unwrap_or(Err(zk::Error::ConnectionLoss));
-        drop(asking);
-        result
-    }
-}
-
-/// An attempt that waits for a list: until it has the list, or leaves.
-struct Asking {
-    queue: Arc<SharedQueue>,
-    question: u64,
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.queue.with(|queue| queue.forget_list(self.question));
-    }
+    // There is no answer if the session has ended.
+    async move { answer.await.unwrap_or(Err(zk::Error::ConnectionLoss)) }
 }
 
 /// The task that lists. If it is dropped before it is done, by a panic, the waiting attempts start again, and

@@ -30,7 +30,6 @@
 //!    deleted the holder's node while the heir's existed. In every case of doubt the notice is to list the
 //!    directory.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -44,25 +43,18 @@ pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour, Notice, Told};
 /// and `L` receives a list.
 #[derive(Debug)]
 pub(crate) struct LocalQueue<W, L> {
-    /// The attempts that have asked to create, by number, until they leave.
-    attempts: BTreeMap<u64, Turn<W>>,
     /// The session of the fields below.
     session: u64,
-    /// The attempts that have asked to create, and have not created in this session.
-    to_create: BTreeSet<u64>,
+    /// The attempts that have asked to create, and have not created in this session, by number. Each has its
+    /// waker while it waits for its turn.
+    to_create: BTreeMap<u64, Option<W>>,
+    /// The attempts that have sent their creates in this session, or stepped aside, until they leave. None of
+    /// them is in `to_create`.
+    passed: BTreeSet<u64>,
     nodes: LocalNodes<W>,
     frontier: Frontier,
     lists: Lists<L>,
     told: Told<W, L>,
-}
-
-/// The turn of an attempt in the order of creates.
-#[derive(Debug)]
-enum Turn<W> {
-    /// It has not created in this session.
-    ToCreate { wake: Option<W> },
-    /// It has sent its create, or stepped aside.
-    Passed,
 }
 
 /// The attempts that wait for a list.
@@ -70,40 +62,22 @@ enum Turn<W> {
 struct Lists<L> {
     /// Whether a list is under way, or about to be sent.
     running: bool,
-    waiting: BTreeMap<u64, L>,
-    last: u64,
-}
-
-/// The outcome of asking for a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ListAsked {
-    /// The question, for [`LocalQueue::forget_list`].
-    pub(crate) question: u64,
-    /// Whether the caller must start to send lists, until [`LocalQueue::next_list`] has none to send.
-    pub(crate) start: bool,
-}
-
-impl<W> Turn<W> {
-    fn take_wake(&mut self) -> Option<W> {
-        match self {
-            Self::ToCreate { wake } => wake.take(),
-            Self::Passed => None,
-        }
-    }
+    /// The receivers of the next list. Those of attempts that have left are among them.
+    waiting: Vec<L>,
 }
 
 impl<L> Default for Lists<L> {
     fn default() -> Self {
-        Self { running: false, waiting: BTreeMap::new(), last: 0 }
+        Self { running: false, waiting: Vec::new() }
     }
 }
 
 impl<W, L> Default for LocalQueue<W, L> {
     fn default() -> Self {
         Self {
-            attempts: BTreeMap::new(),
             session: 0,
-            to_create: BTreeSet::new(),
+            to_create: BTreeMap::new(),
+            passed: BTreeSet::new(),
             nodes: LocalNodes::default(),
             frontier: Frontier::default(),
             lists: Lists::default(),
@@ -119,20 +93,20 @@ impl<W, L> LocalQueue<W, L> {
     pub(crate) fn may_create(&mut self, number: u64, session: u64, wake: W) -> bool {
         self.begin_session(session);
         self.claim_turn(number);
-        let Some(Turn::ToCreate { wake: kept }) = self.attempts.get_mut(&number) else { return true };
+        let is_next = self.to_create.first_key_value().is_some_and(|(next, _)| *next == number);
         // A create in an older session fails anyway.
-        if session < self.session || self.to_create.first() == Some(&number) {
+        if session < self.session || is_next {
             return true;
         }
+        let Some(kept) = self.to_create.get_mut(&number) else { return true };
         self.told.tell(kept.replace(wake), Notice::Look);
         false
     }
 
     /// Has later arrivals wait for this attempt to create, even if they ask first.
     pub(crate) fn claim_turn(&mut self, number: u64) {
-        if let Entry::Vacant(attempt) = self.attempts.entry(number) {
-            attempt.insert(Turn::ToCreate { wake: None });
-            self.to_create.insert(number);
+        if !self.passed.contains(&number) {
+            self.to_create.entry(number).or_default();
         }
     }
 
@@ -147,32 +121,23 @@ impl<W, L> LocalQueue<W, L> {
     /// Records that the create of an attempt failed because the directory is missing: attempts that have not
     /// sent theirs wait until it has tried again, or steps aside.
     pub(crate) fn directory_missing(&mut self, number: u64, session: u64) {
-        if session != self.session {
-            return;
-        }
-        if let Some(turn @ Turn::Passed) = self.attempts.get_mut(&number) {
-            *turn = Turn::ToCreate { wake: None };
-            self.to_create.insert(number);
+        if session == self.session && self.passed.remove(&number) {
+            self.to_create.insert(number, None);
         }
     }
 
     /// Removes an attempt that no longer contends.
     pub(crate) fn leave(&mut self, number: u64) {
         self.pass(number);
-        self.attempts.remove(&number);
+        self.passed.remove(&number);
     }
 
     fn pass(&mut self, number: u64) {
-        if !self.to_create.remove(&number) {
-            return;
-        }
-        if let Some(turn) = self.attempts.get_mut(&number) {
-            let wake = turn.take_wake();
-            *turn = Turn::Passed;
-            self.told.tell(wake, Notice::Turn);
-        }
-        let next = self.to_create.first().and_then(|next| self.attempts.get_mut(next));
-        self.told.tell(next.and_then(Turn::take_wake), Notice::Turn);
+        let Some(wake) = self.to_create.remove(&number) else { return };
+        self.passed.insert(number);
+        self.told.tell(wake, Notice::Turn);
+        let next = self.to_create.first_entry().and_then(|mut next| next.get_mut().take());
+        self.told.tell(next, Notice::Turn);
     }
 
     /// Begins a newer session, if it is one: forgets everything about the last one, and all contending
@@ -182,12 +147,11 @@ impl<W, L> LocalQueue<W, L> {
             return;
         }
         self.session = session;
-        for (number, turn) in &mut self.attempts {
+        for wake in self.to_create.values_mut() {
             // It creates in the older session, where that fails.
-            self.told.tell(turn.take_wake(), Notice::Turn);
-            *turn = Turn::ToCreate { wake: None };
-            self.to_create.insert(*number);
+            self.told.tell(wake.take(), Notice::Turn);
         }
+        self.to_create.extend(std::mem::take(&mut self.passed).into_iter().map(|number| (number, None)));
         let waiting = std::mem::take(&mut self.nodes).into_waiting();
         self.told.notices.extend(waiting.map(|wake| (wake, Notice::Look)));
         self.frontier = Frontier::default();
@@ -204,20 +168,15 @@ impl<W, L> LocalQueue<W, L> {
 
 /// Shared lists.
 impl<W, L> LocalQueue<W, L> {
-    /// Asks for a list that is sent after this call. Returns `None` if the session is not current.
-    pub(crate) fn ask_list(&mut self, session: u64, tell: L) -> Option<ListAsked> {
+    /// Asks for a list that is sent after this call; there is none if the session is not current. Returns
+    /// whether the caller must start to send lists, until [`next_list`](Self::next_list) has none to send.
+    pub(crate) fn ask_list(&mut self, session: u64, tell: L) -> bool {
         if !self.enter_if_current(session) {
-            return None;
+            self.told.no_list.push(tell);
+            return false;
         }
-        self.lists.last += 1;
-        let question = self.lists.last;
-        self.lists.waiting.insert(question, tell);
-        Some(ListAsked { question, start: !std::mem::replace(&mut self.lists.running, true) })
-    }
-
-    /// Records that an attempt no longer waits for its list.
-    pub(crate) fn forget_list(&mut self, question: u64) {
-        self.told.no_list.extend(self.lists.waiting.remove(&question));
+        self.lists.waiting.push(tell);
+        !std::mem::replace(&mut self.lists.running, true)
     }
 
     /// Begins a list. Returns its receivers; `None` if no list is needed, or a newer session has begun.
@@ -226,7 +185,7 @@ impl<W, L> LocalQueue<W, L> {
             return None;
         }
         self.lists.running = !self.lists.waiting.is_empty();
-        self.lists.running.then(|| std::mem::take(&mut self.lists.waiting).into_values().collect())
+        self.lists.running.then(|| std::mem::take(&mut self.lists.waiting))
     }
 
     /// Records that the task that sends the lists has ended before it was done.
@@ -238,7 +197,7 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     fn drop_lists(&mut self) {
-        self.told.no_list.extend(std::mem::take(&mut self.lists.waiting).into_values());
+        self.told.no_list.append(&mut self.lists.waiting);
     }
 }
 
@@ -359,7 +318,7 @@ impl<W, L> LocalQueue<W, L> {
     #[cfg(test)]
     pub(crate) fn is_empty(&self, session: u64) -> bool {
         let lists = !self.lists.running && self.lists.waiting.is_empty();
-        let turns = self.attempts.is_empty() && self.to_create.is_empty();
+        let turns = self.to_create.is_empty() && self.passed.is_empty();
         let nodes = session > self.session || self.nodes.is_empty();
         lists && turns && nodes
     }
@@ -474,18 +433,14 @@ mod tests {
     #[test]
     fn a_list_is_for_those_that_asked_before_it_was_sent() {
         let mut queue = Queue::default();
-        let first = queue.ask_list(1, "first").unwrap();
-        assert!(first.start && !queue.ask_list(1, "second").unwrap().start);
+        assert!(queue.ask_list(1, "first") && !queue.ask_list(1, "second"));
         assert_eq!(queue.next_list(1), Some(vec!["first", "second"]));
-        let third = queue.ask_list(1, "third").unwrap();
-        assert!(!third.start && !queue.ask_list(1, "fourth").unwrap().start);
-        queue.forget_list(third.question);
-        assert_eq!(queue.next_list(1), Some(vec!["fourth"]));
+        assert!(!queue.ask_list(1, "third"));
+        assert_eq!(queue.next_list(1), Some(vec!["third"]));
         assert_eq!(queue.next_list(1), None);
-        assert_eq!(queue.take_told().no_list, ["third"]);
-        assert!(queue.ask_list(1, "fifth").unwrap().start, "the one before has stopped");
+        assert!(queue.ask_list(1, "fourth"), "the one before has stopped");
         queue.stop_lists(1);
-        assert_eq!(queue.take_told().no_list, ["fifth"]);
+        assert_eq!(queue.take_told().no_list, ["fourth"]);
         assert!(queue.is_empty(1));
     }
 
@@ -559,7 +514,7 @@ mod tests {
             let before = queue.created(1, name, i32::try_from(number).unwrap());
             assert!(before.is_none_or(|before| queue.wait(1, name, &before, "waits in memory")));
         }
-        assert_eq!(queue.ask_list(1, "list").map(|asked| asked.start), Some(true));
+        assert!(queue.ask_list(1, "list"));
         queue.directory_missing(1, 1);
         assert!(!queue.may_create(3, 1, "waits for its turn"));
         assert!(!queue.may_create(2, 2, "second"));
@@ -570,8 +525,8 @@ mod tests {
         assert_eq!((queue.ahead(1, "b"), queue.ahead(2, "b")), (0, 0));
         // Late calls change nothing.
         queue.gone(1, "a", Gone::Deleted);
-        assert_eq!((queue.created(1, "c", 3), queue.ask_list(1, "late")), (None, None));
-        assert_eq!(queue.next_list(1), None);
+        assert_eq!((queue.created(1, "c", 3), queue.ask_list(1, "late")), (None, false));
+        assert_eq!((queue.next_list(1), queue.take_told().no_list), (None, vec!["late"]));
         assert!(queue.may_create(3, 1, "late"), "where its create fails");
     }
 }

@@ -85,7 +85,7 @@ pub(crate) enum Notice {
 #[derive(Debug)]
 pub(crate) struct Told<W, L> {
     pub(crate) notices: Vec<(W, Notice)>,
-    /// The receivers that get no list: the session has ended, or the attempt has left.
+    /// The receivers that get no list: their session has ended, or the task that sends the lists.
     pub(crate) no_list: Vec<L>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Caller, Creation, Doing, Lister, ModelClient, Question, Role, Watch, World, copy};
+use super::{Caller, Creation, Doing, Lister, ModelClient, Role, Watch, World, copy};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans, OwnNode,
     OwnPredecessor, Standing,
@@ -84,7 +84,7 @@ impl World<'_> {
                 }
             }
             Doing::ForList(contender, asked, creation) => {
-                let listed = self.callers[i].listed.take().filter(|(answered, _)| *answered == asked.0);
+                let listed = self.callers[i].listed.take().filter(|(answered, _)| *answered == asked);
                 match (listed, creation) {
                     (Some((_, list)), Some(Creation { id, create })) => {
                         let (list, standing) = (Some(list), Standing::Unknown);
@@ -158,15 +158,13 @@ impl World<'_> {
     pub(super) fn leave(&mut self, i: usize) {
         let step = AcquireStep::Do(AcquireRequest::List);
         match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
-            Doing::ForTurn(contender, _) | Doing::Waiting(contender, _) => {
+            Doing::ForTurn(contender, _)
+            | Doing::Waiting(contender, _)
+            | Doing::ForList(contender, _, None) => {
                 self.give_up(i, contender.leave(step));
             }
             Doing::Watching(contender, predecessor) => {
                 let step = AcquireStep::Do(AcquireRequest::Watch { predecessor });
-                self.give_up(i, contender.leave(step));
-            }
-            Doing::ForList(contender, asked, None) => {
-                self.queue(self.callers[i].client, |queue, _| queue.forget_list(asked.1));
                 self.give_up(i, contender.leave(step));
             }
             // The outcome of its create must be handled first.
@@ -257,13 +255,13 @@ impl World<'_> {
     pub(super) fn ask_list(&mut self, i: usize, contender: Acquiring, creation: Option<Creation>) {
         let question = self.question();
         let waker = (i, question, self.directory.clock);
-        let (asked, session) =
+        let (start, session) =
             self.queue(self.callers[i].client, |queue, session| (queue.ask_list(session, waker), session));
-        let asked = asked.expect("of this session");
-        if asked.start {
+        if start {
             self.clients[self.callers[i].client].listers.push(Lister { session, under_way: None });
         }
-        self.callers[i].doing = Doing::ForList(contender, Question(question, asked.question), creation);
+        assert!(!self.answered.contains(&question), "of this session");
+        self.callers[i].doing = Doing::ForList(contender, question, creation);
     }
 
     /// One step of a task that sends lists.
@@ -281,8 +279,9 @@ impl World<'_> {
                 let lost = self.choices.chance(40);
                 for waker in wakers {
                     assert!(waker.2 <= sent, "a list that was sent before it was asked for");
-                    self.callers[waker.0].seen = sent;
-                    self.listed(waker, if lost { Answer::no(FailureKind::Unknown) } else { copy(&list) });
+                    if self.listed(waker, if lost { Answer::no(FailureKind::Unknown) } else { copy(&list) }) {
+                        self.callers[waker.0].seen = sent;
+                    }
                 }
                 if self.choices.chance(10) {
                     // It panics.

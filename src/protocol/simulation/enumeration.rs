@@ -66,7 +66,7 @@ impl Schedule<'_> {
         match &caller.doing {
             Doing::Idle => caller.role.is_some_and(|role| role.attempts > 0),
             Doing::ForTurn(_, question) | Doing::Waiting(_, question) => is_told(*question),
-            Doing::ForList(_, asked, _) => caller.listed.as_ref().is_some_and(|(of, _)| *of == asked.0),
+            Doing::ForList(_, question, _) => caller.listed.as_ref().is_some_and(|(of, _)| of == question),
             Doing::Watching(_, name) => !self.world.directory.nodes.contains_key(name),
             Doing::Begins | Doing::Queued(..) | Doing::Holding { .. } | Doing::Converting { .. } => true,
         }

@@ -14,10 +14,6 @@ impl World<'_> {
             self.callers[i].late = None;
             match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
                 Doing::Idle | Doing::Holding { .. } | Doing::Converting { .. } => {}
-                Doing::ForList(_, asked, _) => {
-                    self.callers[i].doing = Doing::Begins;
-                    self.queue(c, |queue, _| queue.forget_list(asked.1));
-                }
                 _ => self.callers[i].doing = Doing::Begins,
             }
         }

@@ -45,7 +45,7 @@ enum Doing {
     /// Waits for its turn to create.
     ForTurn(Acquiring, usize),
     /// Waits for a list, perhaps together with the outcome of its create.
-    ForList(Acquiring, Question, Option<Creation>),
+    ForList(Acquiring, usize, Option<Creation>),
     Queued(Acquiring, AcquireStep),
     /// The watch on the node is set.
     Watching(Acquiring, String),
@@ -61,9 +61,6 @@ enum Doing {
         step: ConvertStep,
     },
 }
-
-/// A question for a list: its number here, and that of the queue.
-struct Question(usize, u64);
 
 /// The answer to a create.
 struct Creation {
@@ -285,11 +282,14 @@ impl<'a> World<'a> {
         result
     }
 
-    fn listed(&mut self, (i, question, _): ListWaker, list: Answer<Listing>) {
+    /// Delivers a list, or that there is none. Returns whether the caller still waits for it.
+    fn listed(&mut self, (i, question, _): ListWaker, list: Answer<Listing>) -> bool {
         assert!(self.answered.insert(question), "listed twice");
-        if matches!(&self.callers[i].doing, Doing::ForList(_, Question(asked, _), _) if *asked == question) {
+        let waits = matches!(self.callers[i].doing, Doing::ForList(_, asked, _) if asked == question);
+        if waits {
             self.callers[i].listed = Some((question, list));
         }
+        waits
     }
 
     /// Returns the callers of a client.
