@@ -197,10 +197,8 @@ fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<N
             let leaving = |name: &str| session.nodes.is_leaving(&path_lock.path().child(name));
             path_lock.queue().with(|queue| {
                 let before = queue.created(session.number(), name, sequence);
-                // A waiter reports that live contenders are ahead. If that is not certain, it lists instead. So does one
-                // that does not wait in memory: it watches a node.
-                let is_known = |before: &Neighbour| queue.is_live(session.number(), &before.name, &leaving);
-                before.filter(|before| path_lock.is_fair() && is_known(before))
+                // A waiter reports that live contenders are ahead. If that is not certain, it lists instead.
+                before.filter(|before| queue.is_live(session.number(), &before.name, &leaving))
             })
         }
         _ => None,
