@@ -128,32 +128,6 @@ async fn a_server_that_is_named_twice_is_asked_once() {
     assert_eq!(failures(&error), [(server, ServerFailure::ConnectionRefused)]);
 }
 
-/// A lock that finds no server says why as well, through its sources.
-#[tokio::test]
-async fn a_lock_without_a_server_says_why() {
-    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
-    let builder = Client::builder()
-        .session_timeout(Duration::from_millis(500))
-        .connect_timeout(TIMEOUT)
-        .retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
-    let client = connect_as(builder, &server).await;
-    let mutex = InterProcessMutex::new(&client, "/locks/a").unwrap();
-    server.stop();
-    let mut states = client.watch_state();
-    states.wait_for(|state| *state == ConnectionState::Lost).await.unwrap();
-    let (expected, mut causes) =
-        (format!("{}: it refuses connections", server.connect_string()), String::new());
-    for _ in 0..TRIES {
-        let error = mutex.lock().await.unwrap_err();
-        assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
-        causes = error.source().and_then(Error::source).expect("the servers").to_string();
-        if causes == expected {
-            break;
-        }
-    }
-    assert_eq!(causes, expected);
-}
-
 #[tokio::test]
 async fn a_bad_connect_string_says_which_part_is_bad() {
     let error = fails("zk1:2181,zk2:21x1,zk3:2181/shop").await;

@@ -321,24 +321,3 @@ async fn a_place_that_is_dropped_leaves_the_queue_whether_it_was_its_turn_or_not
     drop(waiting);
     clean(&server, &[&client]).await;
 }
-
-/// In the next session, at the back.
-#[tokio::test]
-async fn a_place_outlives_its_session() {
-    let (server, [a, b]) = with_clients(start(), calm).await;
-    let holder = hold(&b).await;
-    let mut place = within("a place", lock(&a).enqueue()).await.unwrap();
-    let (other, _) = waits(&server, &b).await;
-    assert_eq!(place.position().await.unwrap(), 1);
-    let before = queue(&server);
-    assert!(server.expire_session(session(&a)));
-    until(&server, "another node", move |view| {
-        view.children(DIRECTORY).iter().any(|name| !before.iter().any(|node| node.ends_with(name.as_str())))
-    })
-    .await;
-    assert_eq!(within("the position", place.position()).await.unwrap(), 2);
-    holder.release().await.unwrap();
-    granted(other).await.release().await.unwrap();
-    within("the grant", place.lock()).await.unwrap().release().await.unwrap();
-    clean(&server, &[&a, &b]).await;
-}

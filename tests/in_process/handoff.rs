@@ -434,19 +434,3 @@ async fn what_a_heartbeat_finds_is_told_to_the_holder_of_that_moment() {
     drop(next);
     clean(&server, &[&client]).await;
 }
-
-/// An interrupted connection is no end of the row.
-#[tokio::test]
-async fn a_short_interruption_loses_nobody() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let lock = unbounded(&client);
-    let guard = within("the grant", lock.lock()).await.unwrap();
-    let mut line = waiting(&lock, 1);
-    server.stall(session(&client), Direction::ToServer);
-    drop(guard);
-    let guard = assert_ready!(line.pop().unwrap().poll()).unwrap();
-    server.resume(session(&client));
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-    clean(&server, &[&client]).await;
-}

@@ -74,26 +74,6 @@ async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder(
     second.release().await.unwrap();
 }
 
-/// The same with the mutex, whose next holder waits for the deletion.
-// Shows: transaction
-#[tokio::test]
-async fn a_transaction_that_was_given_up_is_committed_before_the_next_holder_of_a_mutex() {
-    let server = server();
-    server.create("/stock", "1").unwrap();
-    let client = client(&server).await;
-    let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
-    let first = within("the grant", mutex.lock()).await.unwrap();
-    let second = tokio::spawn(ByHand::new(mutex.lock()).start().finished());
-    let gate = give_up_a_write(&server, &first).await;
-    drop(first);
-    assert_eq!(server.node("/stock").unwrap().data, b"1");
-    assert!(!second.is_finished());
-    gate.release();
-    let second = within("the grant", second).await.unwrap().unwrap();
-    assert_eq!(server.node("/stock").unwrap().data, b"0");
-    second.release().await.unwrap();
-}
-
 /// A waiter whose own node was deleted is not let in by its predecessor in memory: it queues again, at the
 /// end.
 // Shows: waiter-without-node

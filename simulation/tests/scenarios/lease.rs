@@ -358,19 +358,6 @@ async fn shares_of_a_hold_share_its_lease() {
     assert_eq!(deletions(&server, &client).len(), 1);
 }
 
-/// The next in line of this client is let in when the node is gone, however long the lost guard is kept.
-#[tokio::test]
-async fn a_lock_that_is_over_gives_its_place_up() {
-    let (_server, [client]) = with_clients(start(), calm).await;
-    let lock = mutex(&client);
-    let first = within("the grant", lock.acquire_with_lease(SOON, LEASE)).await.unwrap();
-    let second = within("the next grant", lock.lock()).await.unwrap();
-    assert!(!first.is_held() && second.is_held());
-    assert!(second.fencing_token() > first.fencing_token());
-    second.release().await.unwrap();
-    assert_released_too_late(first.release().await);
-}
-
 /// What was told to be lost is on its way to be deleted, and a flush waits for it.
 #[tokio::test]
 async fn a_flush_waits_for_the_release() {
@@ -406,18 +393,6 @@ async fn a_release_that_is_lost_is_repeated_and_hits_no_other_node() {
         second.release().await.unwrap();
         assert_clean(&server, "a deletion that was lost").await;
     }
-}
-
-/// A create whose reply is lost is found, and the lease begins when it is granted.
-#[tokio::test]
-async fn a_create_without_an_answer_is_granted_with_its_lease() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let fault = server.drop_reply(Match::op(Op::Create).session(session(&client)), Loss::Reset);
-    let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, PATIENT)).await.unwrap();
-    within("the fault", fault.wait_hit()).await;
-    assert_eq!(queue(&server), [&*guard.node()]);
-    assert_over(&within("the loss", guard.lost()).await);
-    until_free(&server).await;
 }
 
 /// No server is needed to be told, and the node goes when one is there again.

@@ -163,23 +163,6 @@ async fn a_node_of_our_own_that_is_being_deleted_is_no_contender() {
     assert_clean(&server, "after the deletions").await;
 }
 
-#[tokio::test]
-async fn a_hold_of_this_client_is_known_without_an_answer() {
-    let (server, [client]) = with_clients(start(), connect).await;
-    let held = hold(&client).await;
-    let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)));
-    let error = within("the end", mutex(&client).acquire(BRIEFLY)).await.unwrap_err();
-    let AcquireError::TimedOut { timeout, contention: Contention { ahead, first, holder, .. }, .. } = &error
-    else {
-        panic!("{error}")
-    };
-    assert_eq!((*timeout, *ahead, first.as_deref()), (BRIEFLY, 1, Some(&*held.node())));
-    assert_eq!(holder.as_ref().unwrap().location().file(), file!());
-    gate.release();
-    held.release().await.unwrap();
-    client.flush(SOON).await.unwrap();
-}
-
 // Shows: live-contender
 #[tokio::test]
 async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {

@@ -368,32 +368,6 @@ async fn a_node_found_by_its_id_must_be_this_sessions() {
     }
 }
 
-/// A waiter whose node is deleted by hand queues again, at the end.
-// Shows: waiter-without-node
-#[tokio::test]
-async fn a_waiter_whose_node_is_deleted_queues_again_at_the_end() {
-    let server = start();
-    let clients = [calm(&server).await, calm(&server).await, calm(&server).await, calm(&server).await];
-    let held = within("the grant", mutex(&clients[0]).lock()).await.unwrap();
-    let second = enqueue(&server, &clients[1]).await;
-    let robbed = enqueue(&server, &clients[2]).await;
-    let last = enqueue(&server, &clients[3]).await;
-    server.delete(&robbed.node).unwrap();
-    // The last closes up at once; the robbed one learns of it when it is woken.
-    held.release().await.unwrap();
-    let second_guard = granted(second.attempt).await;
-    second_guard.release().await.unwrap();
-    let last_guard = granted(last.attempt).await;
-    let (node, id) = (last_guard.node(), session(&clients[2]));
-    until(&server, "the robbed one behind the last", move |view| view.watches_on(&node) == [id]).await;
-    assert!(!robbed.attempt.is_finished());
-    last_guard.release().await.unwrap();
-    let guard = granted(robbed.attempt).await;
-    assert_ne!(guard.node(), robbed.node);
-    guard.release().await.unwrap();
-    assert_clean(&server, "all served").await;
-}
-
 /// A waiter whose node is deleted again and again is told so, after as many repetitions as the policy has.
 // Shows: waiter-without-node
 #[tokio::test]

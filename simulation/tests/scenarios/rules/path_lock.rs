@@ -134,43 +134,6 @@ async fn a_busy_client_delays_another_by_milliseconds() {
     assert_clean(&server, "a busy client").await;
 }
 
-/// A waiter in memory whose time is over, or whose caller has gone, is not counted and delays no other.
-// Shows: hand-off
-#[tokio::test]
-async fn waiters_in_memory_come_and_go() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let mutex = mutex(&client);
-    let held = within("the grant", mutex.lock()).await.unwrap();
-    let gone: Vec<_> = (0..10).map(|_| ByHand::new(mutex.lock()).start()).collect();
-    let error = within("the end", mutex.acquire(Duration::from_millis(10))).await.unwrap_err();
-    let AcquireError::TimedOut { contention: Contention { holder: Some(holder), .. }, .. } = error else {
-        panic!("{error}")
-    };
-    assert_eq!(holder.location().file(), file!(), "it says who of this process holds the lock");
-    let last = tokio::spawn(mutex.lock());
-    drop(gone);
-    held.release().await.unwrap();
-    granted(last).await.release().await.unwrap();
-    assert_eq!(most_nodes(&server), 1);
-}
-
-// Shows: hand-off
-#[tokio::test]
-async fn a_client_has_one_node_below_a_path() {
-    let (server, [client, other]) = with_clients(start(), calm).await;
-    let mutex = mutex(&client);
-    let held = hold(&other).await;
-    let waiting: Vec<_> = (0..100).map(|_| ByHand::new(mutex.lock()).start()).collect();
-    until(&server, "its node", |view| view.children(DIRECTORY).len() == 2 && view.watches() == 1).await;
-    // Answered after anything that the rest could have sent.
-    assert_eq!(mutex.participants().await.unwrap().len(), 2);
-    drop(waiting);
-    client.flush(SOON).await.unwrap();
-    held.release().await.unwrap();
-    assert_clean(&server, "after a hundred cancellations").await;
-    assert_eq!(most_nodes(&server), 2);
-}
-
 /// Pauses of an hour between repetitions.
 async fn patient(server: &Server) -> Client {
     connect_with(server, RetryPolicy::n_times(3, Duration::from_secs(3600))).await

@@ -102,26 +102,6 @@ async fn line(server: &Server, length: usize) -> Line {
     Line { clients, waiters }
 }
 
-// Shows: watch-one-node
-#[tokio::test]
-async fn each_waiter_watches_its_predecessor_and_nothing_else() {
-    let (server, [holder]) = with_clients(start(), calm).await;
-    let guard = hold(&holder).await;
-    let line = line(&server, 4).await;
-    let mut ahead = guard.node();
-    for (waiter, client) in line.waiters.iter().zip(&line.clients) {
-        assert_eq!(server.watches_on(&ahead), [session(client)]);
-        ahead.clone_from(&waiter.node);
-    }
-    assert_eq!(server.watches_on(&ahead), [0; 0], "the last is not watched");
-    assert_eq!(server.watches_on(DIRECTORY), [0; 0], "the directory is not watched");
-    assert_eq!(server.watches(), 4);
-    let nodes: Vec<&str> = line.waiters.iter().map(|waiter| waiter.node.as_str()).collect();
-    let seen = mutex(&holder).participants().await.unwrap();
-    assert_eq!(seen[0], guard.node());
-    assert_eq!(seen[1..], nodes);
-}
-
 /// One in the middle gives up, or its process dies: its successor watches the one before it, and no contender
 /// is granted.
 // Shows: watch-one-node

@@ -40,43 +40,6 @@ async fn flush_waits_for_what_runs_in_the_background() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// `close` tells guards and waiters before it tells the server.
-// Shows: session-end
-#[tokio::test]
-async fn close_ends_guards_and_waiters() {
-    let (server, [client, other]) = with_clients(start(), connect).await;
-    let guard = hold(&client).await;
-    let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
-    let theirs = InterProcessMutex::new(&other, "/locks/elsewhere").unwrap();
-    let theirs = within("the other's grant", theirs.lock()).await.unwrap();
-    let waiting = tokio::spawn(elsewhere.lock());
-    let node = theirs.node();
-    until(&server, "the wait", move |view| view.watches_on(&node).len() == 1).await;
-    let gate = server.hold_request(Match::op(Op::CloseSession));
-    let closing = tokio::spawn({
-        let client = client.clone();
-        async move { client.close().await }
-    });
-    within("the close", gate.wait_hit()).await;
-    assert!(!guard.is_held(), "before the servers know");
-    let lost = within("the loss", guard.lost()).await;
-    assert_eq!((lost.reason(), lost.path()), (LostReason::Closed, DIRECTORY));
-    assert!(!closing.is_finished());
-    gate.release();
-    within("the close", closing).await.unwrap().unwrap();
-    let error = within("the waiter's end", waiting).await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
-    assert_eq!(server.children(DIRECTORY), [""; 0]);
-    until(&server, "the end of its watches", |view| view.watches() == 0).await;
-    client.close().await.unwrap();
-    let error = guard.release().await.unwrap_err();
-    assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
-    let error = mutex(&client).lock().await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
-    assert_eq!(client.state(), ConnectionState::Closed);
-    theirs.release().await.unwrap();
-}
-
 /// The deadline of the call goes on over sessions.
 // Shows: session-end, deadline
 #[tokio::test]
