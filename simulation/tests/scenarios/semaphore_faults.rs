@@ -208,6 +208,29 @@ async fn the_permits_beside_one_that_was_deleted_by_hand_are_returned_in_time() 
     assert_eq!(server.children(LEASES).len(), 0);
 }
 
+/// The session that ended tells only its own permit: the one that is merged with it is of the next session, and
+/// must not be kept by a value that is lost.
+// Shows: one-value
+#[tokio::test]
+async fn a_permit_merged_with_one_of_an_ended_session_is_returned() {
+    let server = start();
+    let client = connect_for(&server, Duration::from_secs(4)).await;
+    let semaphore = semaphore(&client, 2);
+    let mut merged = acquired(&semaphore, 1).await;
+    assert!(server.expire_session(session(&client)));
+    within("the loss", merged.lost()).await;
+    let other = acquired(&semaphore, 1).await;
+    assert!(other.is_held());
+    merged.merge(other).unwrap();
+    assert!(!merged.is_held());
+    assert_eq!(server.children(LEASES).len(), 1, "its holder has time to stop");
+    // The merged permit is kept for all of this.
+    until(&server, "the return of the other", |view| view.children(LEASES).is_empty()).await;
+    drop(merged);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "a permit of an ended session").await;
+}
+
 /// The transaction is committed only under the limit that was read.
 // Shows: semaphore-limit
 #[tokio::test]
