@@ -440,6 +440,15 @@ async fn a_limit_that_may_not_be_read_or_written_is_named() {
         assert!(error.to_string().contains(&format!("{named:?} needs WRITE")), "{error}");
     }
     assert_eq!(semaphore.participants().await.unwrap(), [""; 0], "the leases may be listed");
+    // To acquire permits it must be read too. A path that begins with its name is not below it.
+    build("/pool", "/po").build().unwrap().set_limit(2).await.unwrap();
+    let pool = InterProcessSemaphore::builder(&stranger, "/pool", 2).shared_count("/po").build().unwrap();
+    for (semaphore, named) in [(semaphore, LIMIT), (pool, "/po")] {
+        let error = within("the refusal", semaphore.acquire(SOON)).await.unwrap_err();
+        let AcquireError::Request(error) = error else { panic!("{error:?}") };
+        assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(named)), "{error:?}");
+        assert!(error.to_string().contains(&format!("{named:?} needs READ")), "{error}");
+    }
 }
 
 /// The lock node is deleted in one directory, and the leases are created in the other.
