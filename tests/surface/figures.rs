@@ -7,11 +7,11 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 20_373),
-    ("lines of its engine, protocol and session", 14_460),
+    ("lines of the library", 20_367),
+    ("lines of its engine, protocol and session", 14_452),
     ("doc lines of the library", 11_171),
     ("public names", 76),
-    ("lines of tests", 31_727),
+    ("lines of tests", 31_771),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.
