@@ -85,7 +85,7 @@ pub(crate) struct Held {
     /// reaches the record of the holds inside its node, even if the handles are gone.
     room: OnceLock<Arc<dyn InRoom>>,
     /// The other holds of the same value.
-    bound: Bound,
+    bound: Bound<Self>,
     /// Reports of the hold, once a caller has it.
     pub(crate) life: GrantLife,
 }
@@ -191,8 +191,7 @@ impl Held {
     /// Makes these holds one value of their holder: from here on the loss of one is the loss of all
     /// (docs/protocol.md#one-value). Earlier bonds of these holds end.
     pub(crate) fn bind(all: &[&Arc<Self>]) {
-        let bond = (all.len() > 1)
-            .then(|| Bond::new(all.iter().map(|held| Arc::downgrade(&held.as_held_lock())).collect()));
+        let bond = (all.len() > 1).then(|| Bond::new(all.iter().map(|held| Arc::downgrade(held)).collect()));
         for held in all {
             held.bound.set(bond.clone());
         }
@@ -205,11 +204,12 @@ impl Held {
         }
     }
 
-    /// Tells the other holds of the same value that this one is lost.
+    /// Tells the other holds of the same value that this one is lost. They may be of a later session.
     fn lose_others(&self, reason: LostReason) {
-        let Some(session) = self.session.upgrade() else { return };
-        let Some(event) = HoldEvent::of_others(reason, session.lease().kept_until()) else { return };
-        self.bound.tell(self.directory.user(), &event);
+        self.bound.tell(self.directory.user(), |other| {
+            let kept_until = other.session.upgrade()?.lease().kept_until();
+            HoldEvent::of_other(reason, Weak::ptr_eq(&other.session, &self.session), kept_until)
+        });
     }
 
     /// Returns the path of the lock that was lost: of several that are one value, that of the first.

@@ -4,19 +4,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use thiserror::Error;
 use zookeeper_client as zk;
 
 use crate::engine::lock::lock_options::{LockOptions, SemaphoreOptions};
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::look::{Subject, error_of, unseen};
 use crate::engine::request::requests::delete_late_creates;
-use crate::error::{Cause, Error, Purpose, RequestFailure};
-use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
+use crate::error::{Error, Purpose, RequestFailure};
+use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::permits::{LimitNode, Seen, free, other_limit};
 use crate::session::contents::limits::{WatchUse, Watching};
 use crate::session::live::zk_session::{Session, SessionGone};
-use crate::values::path::{NodePath, above};
+use crate::values::path::{LockPath, NodePath, above};
 
 /// The watches of one look, counted against the session's limit.
 pub(crate) struct Watches {
@@ -25,45 +24,38 @@ pub(crate) struct Watches {
     pub(crate) counted: [Watching; 2],
 }
 
-/// The servers refuse to show the node with the limit.
-#[derive(Debug, Error)]
-#[error("the node {node}, which stores the semaphore's limit, cannot be read")]
-struct LimitUnreadable {
-    node: String,
-    #[source]
-    source: Cause,
-}
-
 /// Lists the leases and reads the limit, in one flight; with `certain`, right behind a `sync`: the connected server
-/// may lag behind, and show leases that are gone.
-pub(crate) async fn look(
+/// may lag behind, and show leases that are gone. Also returns the directory, or the node, that the answer is
+/// about.
+pub(crate) async fn look<'a>(
     path_lock: &PathLock,
-    semaphore: &SemaphoreOptions,
+    semaphore: &'a SemaphoreOptions,
     session: &Arc<Session>,
     certain: bool,
-) -> Answer<Seen> {
+) -> (Answer<Seen>, &'a LockPath) {
     let all = session.request(|handle| async move {
         let sync = certain.then(|| handle.sync(semaphore.leases.server()));
         tokio::join!(synced(sync), read_both(semaphore, &handle))
     });
     match all.await {
         Ok((Ok(()), (leases, limit))) => seen(path_lock, semaphore, session, leases, limit),
-        Ok((Err(error), _)) => Answer::No(session.failure(error)),
-        Err(SessionGone) => Answer::no(FailureKind::SessionGone),
+        Ok((Err(error), _)) => (Answer::No(session.failure(error)), &semaphore.leases),
+        Err(SessionGone) => (Answer::no(FailureKind::SessionGone), &semaphore.leases),
     }
 }
 
 /// The same as [`look`], with a watch on the leases, and one on the limit, which also tells when a missing one
 /// is created. `limit_exists` is whether it was there at the last look.
-pub(crate) async fn look_and_watch(
+pub(crate) async fn look_and_watch<'a>(
     path_lock: &PathLock,
-    semaphore: &SemaphoreOptions,
+    semaphore: &'a SemaphoreOptions,
     session: &Arc<Session>,
     limit_exists: bool,
-) -> (Answer<Seen>, Option<Watches>) {
+) -> ((Answer<Seen>, &'a LockPath), Option<Watches>) {
+    let unseen = |kind| ((Answer::no(kind), &semaphore.leases), None);
     let counted = |path| session.watches.watch(path, WatchUse::Queue);
     let counted = counted(semaphore.leases.server()).zip(counted(semaphore.limit.server()));
-    let Some(counted) = counted else { return (Answer::no(FailureKind::TooManyWatches), None) };
+    let Some(counted) = counted else { return unseen(FailureKind::TooManyWatches) };
     let both = session.request(|handle| async move {
         let leases = handle.list_and_watch_children(semaphore.leases.server());
         let limit = read_and_watch_limit(semaphore, &handle, limit_exists);
@@ -71,7 +63,7 @@ pub(crate) async fn look_and_watch(
     });
     let (leases, limit) = match both.await {
         Ok(both) => both,
-        Err(SessionGone) => return (Answer::no(FailureKind::SessionGone), None),
+        Err(SessionGone) => return unseen(FailureKind::SessionGone),
     };
     let (leases, on_leases) = split(leases);
     let (limit, on_limit) = split(limit);
@@ -147,39 +139,26 @@ async fn read_and_watch_limit(
     Ok((data, watcher))
 }
 
-/// Returns the meaning of the answers to a look.
-fn seen(
+/// Returns the meaning of the answers to a look, and the directory or the node that it is about.
+fn seen<'a>(
     path_lock: &PathLock,
-    semaphore: &SemaphoreOptions,
+    semaphore: &'a SemaphoreOptions,
     session: &Arc<Session>,
     leases: Result<Vec<String>, zk::Error>,
     limit: Result<LimitData, zk::Error>,
-) -> Answer<Seen> {
+) -> (Answer<Seen>, &'a LockPath) {
     let leases = match leases {
         Ok(leases) => leases,
         Err(zk::Error::NoNode) => Vec::new(),
-        Err(error) => return Answer::No(session.failure(error)),
+        Err(error) => return (Answer::No(session.failure(error)), &semaphore.leases),
     };
     delete_late_creates(path_lock, &semaphore.leases, session, &leases);
     let limit = match limit {
         Ok(limit) => decode(limit.as_ref()),
-        Err(error) => return Answer::No(unreadable(semaphore, session.failure(error))),
+        Err(error) => return (Answer::No(session.failure(error)), &semaphore.limit),
     };
     let leaving = session.nodes.leaving_of(&semaphore.leases, &leases).len();
-    Answer::Is(Seen { leases: leases.into(), leaving, limit })
-}
-
-fn unreadable(semaphore: &SemaphoreOptions, failure: Failure) -> Failure {
-    match failure.kind {
-        FailureKind::Refused(_) => Failure {
-            kind: FailureKind::Refused(Refusal::Other),
-            cause: Arc::new(LimitUnreadable {
-                node: semaphore.limit.whole().to_owned(),
-                source: failure.cause,
-            }),
-        },
-        _ => failure,
-    }
+    (Answer::Is(Seen { leases: leases.into(), leaving, limit }), &semaphore.leases)
 }
 
 /// Reads the data as Curator's `SharedCount` writes it.

@@ -375,18 +375,22 @@ fn needed_to_lock(path: &str, node: &str) -> String {
     } else if matches!(node.strip_prefix(path), Some("/locks" | "/leases")) {
         // Of a semaphore. Contenders' nodes end with a number.
         format!("the ACL of its directory {shown} needs CREATE, DELETE and READ for this client")
-    } else if node.strip_prefix(path) == Some("/permits")
-        || !path.starts_with(node) && !node.starts_with(path)
-    {
+    } else if node.strip_prefix(path) == Some("/permits") || !is_below(path, node) && !is_below(node, path) {
         // For a semaphore, the node with the limit, which may be at a separate path.
         format!("the ACL of {shown} needs READ for this client")
-    } else if node.starts_with(path) {
+    } else if is_below(node, path) {
         format!("the ACL of the node before this client's, {shown}, needs READ for this client")
     } else {
         format!(
             "the ACL of {shown}, or of the nearest directory above it that exists, needs CREATE for this client"
         )
     }
+}
+
+fn is_below(path: &str, directory: &str) -> bool {
+    // The root ends with the slash.
+    let directory = directory.strip_suffix('/').unwrap_or(directory);
+    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// The end of a message about a client to which an ACL denies something.

@@ -473,8 +473,8 @@ impl InterProcessSemaphore {
     /// handles are ignored. The first contender in the queue is notified at once. A limit below the number of
     /// held permits revokes none of them: no further permit is granted until enough are returned.
     ///
-    /// Once this has returned, no permit is granted beyond the new limit. Until the node exists, a
-    /// simultaneous grant may use the limit that handles state.
+    /// Once this has returned, no permit is granted beyond the new limit. If the node did not exist before, a
+    /// grant under the limit that a handle states may already be under way, and be made after this returns.
     ///
     /// # Errors
     /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if `n` is zero, or larger than 10,000.

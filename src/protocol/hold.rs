@@ -147,14 +147,19 @@ pub(crate) enum HoldEvent {
 }
 
 impl HoldEvent {
-    /// Returns the event of the other holds of one value when one is lost; `None` if the session tells each of
-    /// them. As after an expired lease, their holder has time to stop, until the servers might have deleted their
-    /// nodes by themselves; not if the holder has chosen the end itself.
-    pub(crate) fn of_others(reason: LostReason, kept_until: Moment) -> Option<Self> {
+    /// Returns the event of another hold of the same value when one is lost; `None` if their session ends, which
+    /// tells each of its own. As after an expired lease, the holder has time to stop, until the servers might have
+    /// deleted the other node by themselves; not if the holder has chosen the end itself.
+    pub(crate) fn of_other(reason: LostReason, same_session: bool, kept_until: Moment) -> Option<Self> {
         let until = match reason {
-            LostReason::SessionExpired | LostReason::SessionReplaced | LostReason::Closed => return None,
+            LostReason::SessionExpired | LostReason::SessionReplaced | LostReason::Closed if same_session => {
+                return None;
+            }
             LostReason::LeaseOver => None,
-            LostReason::NodeDeleted
+            LostReason::SessionExpired
+            | LostReason::SessionReplaced
+            | LostReason::Closed
+            | LostReason::NodeDeleted
             | LostReason::LeaseExpired
             | LostReason::GivenUp
             | LostReason::NotConverted => Some(kept_until),
@@ -513,8 +518,10 @@ mod tests {
     #[test]
     fn what_comes_of_the_loss_of_another_hold_of_the_value() {
         use LostReason::{LeaseExpired, LeaseOver, NodeDeleted, SessionExpired};
-        let of_others = |reason| HoldEvent::of_others(reason, UNTIL);
+        let of_others = |reason| HoldEvent::of_other(reason, true, UNTIL);
         assert_eq!(of_others(SessionExpired), None, "the session tells each");
+        let of_next = HoldEvent::of_other(SessionExpired, false, UNTIL);
+        assert_eq!(of_next, Some(HoldEvent::OtherLost { reason: SessionExpired, until: Some(UNTIL) }));
         let at_once = of_others(LeaseOver).unwrap();
         let later = of_others(NodeDeleted).unwrap();
         let gone = Effects { lost: Some(LeaseOver), ..delete(false) };

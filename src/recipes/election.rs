@@ -158,7 +158,9 @@ pub(crate) async fn until_leading(
         let ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
         let attempt = |ask| room::acquire(Arc::clone(path_lock), ask);
         let error = match until_had(ask, attempt, slice::from_ref).await {
-            Ok(hold) => return Ok(hold),
+            // The drain may have looked before the grant was made. The drop of the hold gives it back
+            // (docs/protocol.md#drain).
+            Ok(hold) => return path_lock.client().refuses(path_lock.path()).map_or(Ok(hold), Err),
             Err(error) if !error.is_retryable() => return Err(error),
             Err(error) => error,
         };

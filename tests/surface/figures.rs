@@ -7,11 +7,11 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 20_269),
-    ("lines of its engine, protocol and session", 14_356),
+    ("lines of the library", 20_263),
+    ("lines of its engine, protocol and session", 14_348),
     ("doc lines of the library", 11_159),
     ("public names", 76),
-    ("lines of tests", 31_511),
+    ("lines of tests", 31_556),
 ];
 
 /// Lines that are neither blank nor comments nor part of unit tests.

@@ -208,6 +208,29 @@ async fn the_permits_beside_one_that_was_deleted_by_hand_are_returned_in_time() 
     assert_eq!(server.children(LEASES).len(), 0);
 }
 
+/// The session that ended tells only its own permit: the one that is merged with it is of the next session, and
+/// must not be kept by a value that is lost.
+// Shows: one-value
+#[tokio::test]
+async fn a_permit_merged_with_one_of_an_ended_session_is_returned() {
+    let server = start();
+    let client = connect_for(&server, Duration::from_secs(4)).await;
+    let semaphore = semaphore(&client, 2);
+    let mut merged = acquired(&semaphore, 1).await;
+    assert!(server.expire_session(session(&client)));
+    within("the loss", merged.lost()).await;
+    let other = acquired(&semaphore, 1).await;
+    assert!(other.is_held());
+    merged.merge(other).unwrap();
+    assert!(!merged.is_held());
+    assert_eq!(server.children(LEASES).len(), 1, "its holder has time to stop");
+    // The merged permit is kept for all of this.
+    until(&server, "the return of the other", |view| view.children(LEASES).is_empty()).await;
+    drop(merged);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "a permit of an ended session").await;
+}
+
 /// The transaction is committed only under the limit that was read.
 // Shows: semaphore-limit
 #[tokio::test]
@@ -417,6 +440,15 @@ async fn a_limit_that_may_not_be_read_or_written_is_named() {
         assert!(error.to_string().contains(&format!("{named:?} needs WRITE")), "{error}");
     }
     assert_eq!(semaphore.participants().await.unwrap(), [""; 0], "the leases may be listed");
+    // To acquire permits it must be read too. A path that begins with its name is not below it.
+    build("/pool", "/po").build().unwrap().set_limit(2).await.unwrap();
+    let pool = InterProcessSemaphore::builder(&stranger, "/pool", 2).shared_count("/po").build().unwrap();
+    for (semaphore, named) in [(semaphore, LIMIT), (pool, "/po")] {
+        let error = within("the refusal", semaphore.acquire(SOON)).await.unwrap_err();
+        let AcquireError::Request(error) = error else { panic!("{error:?}") };
+        assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(named)), "{error:?}");
+        assert!(error.to_string().contains(&format!("{named:?} needs READ")), "{error}");
+    }
 }
 
 /// The lock node is deleted in one directory, and the leases are created in the other.

@@ -105,7 +105,7 @@ impl<'a> InSession<'a> {
         let Seat { path_lock, session, .. } = self.seat;
         self.attempt.progress.set_waits_for(WaitsFor::Leases);
         for certain in [false, true] {
-            let looked = self.wait(look(path_lock, semaphore, session, certain)).await?;
+            let (looked, _) = self.wait(look(path_lock, semaphore, session, certain)).await?;
             let Answer::Is(seen) = &looked else { break };
             self.saw(semaphore, seen);
             let (mut taking, _) = Taking::new(self.attempt.wanted(), semaphore.permits, IfBusy::Fail);
@@ -196,8 +196,8 @@ impl<'a> InSession<'a> {
                         (look(path_lock, semaphore, session, false).await, None)
                     }
                 };
-                let (looked, watches) = self.wait(looked).await?;
-                head.watches = watches;
+                let ((looked, directory), watches) = self.wait(looked).await?;
+                (head.directory, head.watches) = (directory, watches);
                 if let Answer::Is(seen) = &looked {
                     self.saw(semaphore, seen);
                     head.seen = Some(seen.clone());

@@ -168,41 +168,48 @@ impl SessionLocks {
 }
 
 /// Several locks that are one value of their holder. Weak, because each has this.
-pub(crate) struct Bond {
+pub(crate) struct Bond<L> {
     /// Empty once one is lost, so that the others are notified once.
-    holds: Mutex<Vec<Weak<dyn SessionLock>>>,
+    holds: Mutex<Vec<Weak<L>>>,
     /// The path of the lock that was lost first.
     first_lost: OnceLock<Arc<str>>,
 }
 
-impl Bond {
-    pub(crate) fn new(holds: Vec<Weak<dyn SessionLock>>) -> Arc<Self> {
+impl<L> Bond<L> {
+    pub(crate) fn new(holds: Vec<Weak<L>>) -> Arc<Self> {
         Arc::new(Self { holds: Mutex::new(holds), first_lost: OnceLock::new() })
     }
 }
 
 /// The bond of a hold; `None` if the hold is not bound to others.
-#[derive(Default)]
-pub(crate) struct Bound(Mutex<Option<Arc<Bond>>>);
+pub(crate) struct Bound<L>(Mutex<Option<Arc<Bond<L>>>>);
 
-impl Bound {
-    pub(crate) fn set(&self, bond: Option<Arc<Bond>>) {
+impl<L> Default for Bound<L> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<L: SessionLock> Bound<L> {
+    pub(crate) fn set(&self, bond: Option<Arc<Bond<L>>>) {
         // Dropped outside of the mutex.
         let _before = std::mem::replace(&mut *self.0.lock(), bond);
     }
 
-    /// Tells all holds of the value, once, that the one of this path is lost.
-    pub(crate) fn tell(&self, path: &str, event: &HoldEvent) {
+    /// Tells the holds of the value, once, that the one of this path is lost: each by its event, if it has one.
+    pub(crate) fn tell(&self, path: &str, event: impl Fn(&L) -> Option<HoldEvent>) {
         let Some(bond) = self.0.lock().clone() else { return };
         let holds = std::mem::take(&mut *bond.holds.lock());
-        if holds.is_empty() {
+        let told = holds.iter().filter_map(Weak::upgrade);
+        let told: Vec<_> = told.filter_map(|hold| event(&hold).map(|event| (hold, event))).collect();
+        if told.is_empty() {
             return;
         }
         // This comes before the notification of the others: a task that finds one of them lost reports which
         // was lost first.
         bond.first_lost.get_or_init(|| path.into());
-        for hold in holds.iter().filter_map(Weak::upgrade) {
-            hold.on(event.clone());
+        for (hold, event) in told {
+            hold.on(event);
         }
     }
 
@@ -323,20 +330,21 @@ mod tests {
     fn the_locks_of_a_value_are_told_once_that_one_is_lost() {
         let event =
             |seconds| HoldEvent::OtherLost { reason: LostReason::LeaseOver, until: Some(AT(seconds)) };
+        let each = |seconds| move |_: &Lock| Some(event(seconds));
         let locks = [1, 2].map(|number| lock(number, Care::Nothing));
         let told = || locks.each_ref().map(|lock| lock.told.lock().clone());
-        let weak = |lock: Arc<dyn SessionLock>| Arc::downgrade(&lock);
         // A lock that is gone is not told.
-        let all = locks.iter().cloned().chain([lock(3, Care::Nothing)]).map(|lock| weak(lock)).collect();
+        let all =
+            locks.iter().cloned().chain([lock(3, Care::Nothing)]).map(|lock| Arc::downgrade(&lock)).collect();
         let bond = Bond::new(all);
         let bounds = [Bound::default(), Bound::default()];
-        bounds[0].tell("/a", &event(1));
+        bounds[0].tell("/a", each(1));
         for bound in &bounds {
             bound.set(Some(Arc::clone(&bond)));
         }
         assert_eq!((told(), bounds[1].first_lost()), ([vec![], vec![]], None));
-        bounds[0].tell("/a", &event(2));
-        bounds[1].tell("/b", &event(3));
+        bounds[0].tell("/a", each(2));
+        bounds[1].tell("/b", each(3));
         assert_eq!(told(), [vec![event(2)], vec![event(2)]]);
         assert_eq!(bounds.each_ref().map(Bound::first_lost), [Some("/a".into()), Some("/a".into())]);
         bounds[1].set(None);

@@ -73,6 +73,27 @@ async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
     within("the drain", drain).await.unwrap();
 }
 
+/// The same of a selector, whose work must not begin.
+// Shows: drain
+#[tokio::test]
+async fn a_leadership_that_was_not_taken_before_the_drain_begins_no_work() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let selector = LeaderSelector::new(&client, "/leader").unwrap();
+    let mut began = false;
+    let leads = pending(selector.lead(|_| {
+        began = true;
+        std::future::ready(())
+    }));
+    let granted = || (leads.is_woken() && !client.holdings().is_empty()).then_some(());
+    poll_until("the grant", SOON, granted).unwrap();
+    let drain = pending(client.drain(SOON));
+    let refused = within("the end of the selector", leads).await.unwrap_err();
+    assert_eq!(refused.kind(), Some(ErrorKind::Closed), "{refused:?}");
+    within("the drain", drain).await.unwrap();
+    assert!(!began, "no work begins after the drain has");
+    assert_eq!(server.children("/leader").len(), 0);
+}
+
 /// A caller that has not taken its grant, and leaves without asking for it, is waited for no longer.
 // Shows: drain
 #[tokio::test]
@@ -134,6 +155,8 @@ async fn wakers_that_panic_keep_no_other_from_being_told_of_a_drain() {
         let Poll::Ready(Err(error)) = waits.poll() else { panic!("granted, or not told") };
         assert_eq!(error.kind(), Some(ErrorKind::Closed));
     }
+    // What is not polled any more would be granted the lock, and keep it.
+    drop(broken);
     guard.release().await.unwrap();
     within("the drain", drain).await.unwrap();
 }
