@@ -1014,6 +1014,7 @@ mod tests {
     fn an_own_node_deleted_by_hand_queues_again_at_the_end() {
         let mut contender = waiting();
         contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
+        assert_eq!(contender.times_deleted(), 0);
         assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
         let step = contender.step(AcquireEvent::Listed(list(&[name("c", 1)])));
         assert_eq!(step, deleted(0));

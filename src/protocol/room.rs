@@ -502,7 +502,10 @@ mod tests {
         assert_eq!((room.first(), room.next_late()), (Some(&1), Some((20, &2))));
         assert!(!room.is_under_way());
         room.attempt_begins();
-        assert!(room.is_under_way());
+        assert!(room.is_under_way() && !room.wants_attempt());
+        room.attempt_ends();
+        assert!(!room.is_under_way() && room.wants_attempt());
+        room.attempt_begins();
         assert_eq!(room.granted(7, 7, Moment::at(Duration::ZERO)), [1]);
         assert!(!room.is_under_way() && room.is_current(7) && !room.is_current(8));
         assert_eq!((room.hold(), room.kept(), room.holders().count()), (Some(&7), None, 1));
