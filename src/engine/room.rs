@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 
 use crate::engine::call::ProgressReceiver;
 use crate::engine::held::{Held, InRoom, LocalOwner, Over};
@@ -19,12 +19,12 @@ use crate::protocol::hold::Deletion;
 use crate::protocol::late::Waiting;
 use crate::protocol::node_name::Kind;
 use crate::protocol::room::{Arrival, HandOff, Newcomer, PassOn, Room};
+use crate::session::core::GuardChanges;
 use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{self, CallNumber, How};
 use crate::session::threads::clock;
 use crate::session::threads::mutex::{Mutex, MutexGuard};
-use crate::session::threads::waker::contain_panic;
 use crate::values::path::LockPath;
 
 /// The room of one client and mutex, or of one side of a read-write lock.
@@ -37,8 +37,7 @@ pub(crate) struct SharedRoom {
     writers: Option<Arc<Self>>,
     /// Wakes the room's task.
     pub(crate) wake: Notify,
-    /// Changes when a guard's hold comes or goes.
-    holders: watch::Sender<()>,
+    guard_changes: GuardChanges,
 }
 
 pub(crate) struct RoomState {
@@ -137,7 +136,7 @@ impl SharedRoom {
         hand_off: HandOff,
         sticky: bool,
         writers: Option<Arc<Self>>,
-        holders: watch::Sender<()>,
+        guard_changes: GuardChanges,
     ) -> Arc<Self> {
         let state = RoomState {
             room: Room::new(kind, hand_off, sticky),
@@ -149,7 +148,7 @@ impl SharedRoom {
             look: None,
             task_sleeps_until: None,
         };
-        Arc::new(Self { state: Mutex::new(state), kind, sticky, writers, wake: Notify::new(), holders })
+        Arc::new(Self { state: Mutex::new(state), kind, sticky, writers, wake: Notify::new(), guard_changes })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, RoomState> {
@@ -300,13 +299,6 @@ impl SharedRoom {
         if let Some(kept) = kept {
             kept.held.release(None);
         }
-    }
-
-    /// Notifies watchers of the holders of this client.
-    fn tell_holders(&self) {
-        contain_panic(|| {
-            self.holders.send_replace(());
-        });
     }
 
     /// Gives the node up: at once if it is kept, and otherwise with its release.
@@ -477,7 +469,7 @@ impl InRoom for RoomNode {
             }
             let PassOn::To(_, waiter) = next else {
                 // It is kept: no caller holds it any more, and the one before may never have had it.
-                room.tell_holders();
+                room.guard_changes.tell();
                 return None;
             };
             heir.begin_lease(waiter.lease);
@@ -518,7 +510,7 @@ impl InRoom for RoomNode {
             }
         });
         // This includes a caller that never had it.
-        self.room.tell_holders();
+        self.room.guard_changes.tell();
     }
 
     fn node_deleted(&self, told: u64, node: Arc<str>) {
@@ -578,7 +570,7 @@ mod tests {
 
     /// A room in which one waits, for whom an attempt is about to begin.
     fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Arrival) {
-        let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, None, watch::Sender::default());
+        let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, None, GuardChanges::default());
         let at = arrive(&room, cleanup);
         room.lock().room.attempt_begins();
         (room, at)
@@ -617,7 +609,7 @@ mod tests {
         {
             session.lease().renewed(clock::now());
             let hand_off = HandOff { max: 9, time: Duration::MAX };
-            let room = SharedRoom::new(kind, hand_off, true, None, watch::Sender::default());
+            let room = SharedRoom::new(kind, hand_off, true, None, GuardChanges::default());
             let (first, mut told) = waiter();
             let at = || Arrival::new(cleanup.number(), false);
             assert_eq!(room.arrive(at(), None, first).err(), Some(None));
@@ -660,7 +652,7 @@ mod tests {
         session.lease().renewed(clock::now());
         for closes_first in [true, false] {
             let (cleanup, mut queue) = Cleanup::new();
-            let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, true, None, watch::Sender::default());
+            let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, true, None, GuardChanges::default());
             arrive(&room, &cleanup);
             room.lock().room.attempt_begins();
             let directory = LockPath::parse("", "/lock").unwrap();
@@ -689,7 +681,7 @@ mod tests {
         for another_waits in [true, false] {
             scene.renew();
             let hand_off = HandOff { max: 9, time: Duration::MAX };
-            let room = SharedRoom::new(Kind::Exclusive, hand_off, false, None, watch::Sender::default());
+            let room = SharedRoom::new(Kind::Exclusive, hand_off, false, None, GuardChanges::default());
             let mut told: Vec<_> = (0..4).map(|_| arrive_told(&room, &scene.cleanup)).collect();
             room.lock().room.attempt_begins();
             room.granted(Granted::new(scene.writer(), Arc::clone(&scene.session), (1, 0), How::default()));
@@ -722,7 +714,7 @@ mod tests {
         given_up.tell(HoldEvent::Ended(LostReason::GivenUp));
         assert_eq!(scene.deleted(), 1);
         for (over, deletions) in [(without_node, 0), (released, 0), (given_up, 1)] {
-            let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, None, watch::Sender::default());
+            let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, None, GuardChanges::default());
             let mut told = arrive_told(&room, &scene.cleanup);
             room.lock().room.attempt_begins();
             room.granted(Granted::new(over, Arc::clone(&scene.session), (1, 0), How::default()));
@@ -754,7 +746,7 @@ mod tests {
 
     /// The room of readers, who share a node.
     fn shared(hand_off: HandOff, sticky: bool) -> Arc<SharedRoom> {
-        SharedRoom::new(Kind::Shared, hand_off, sticky, None, watch::Sender::default())
+        SharedRoom::new(Kind::Shared, hand_off, sticky, None, GuardChanges::default())
     }
 
     fn adopt(readers: &Arc<SharedRoom>, reader: &Arc<Held>, scene: &Scene) -> bool {

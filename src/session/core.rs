@@ -44,9 +44,29 @@ pub(crate) struct Core {
     /// The labels of its locks in metrics.
     #[cfg(feature = "metrics")]
     pub(crate) labels: Labels,
-    /// Changes when a guard's hold comes or goes.
-    pub(super) holders: watch::Sender<()>,
+    pub(crate) guard_changes: GuardChanges,
     pub(super) drain: Drain,
+}
+
+/// Notifies watchers when a guard's hold of this client comes or goes.
+#[derive(Clone, Default)]
+pub(crate) struct GuardChanges(watch::Sender<()>);
+
+impl GuardChanges {
+    pub(crate) fn tell(&self) {
+        // There is nearly always no watcher. A watcher that comes now looks at the holders after it
+        // registers, and finds this change: one of the two fences comes first.
+        fence(Ordering::SeqCst);
+        if self.0.receiver_count() > 0 {
+            self.0.send_replace(());
+        }
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<()> {
+        let changes = self.0.subscribe();
+        fence(Ordering::SeqCst);
+        changes
+    }
 }
 
 /// Whether the client grants no lock any more, because it is about to be closed.
@@ -179,28 +199,6 @@ impl Core {
         let mut sessions = self.shared.sessions();
         sessions.retain(|id| *id != current);
         sessions
-    }
-
-    /// Notifies watchers that a guard's hold has come or gone.
-    pub(crate) fn holders_changed(&self) {
-        // There is nearly always no watcher. A watcher that comes now looks at the holders after it
-        // registers, and finds this change: one of the two fences comes first.
-        fence(Ordering::SeqCst);
-        if self.holders.receiver_count() > 0 {
-            self.holders.send_replace(());
-        }
-    }
-
-    /// Returns a receiver that changes when a guard's hold comes or goes.
-    pub(crate) fn watch_holders(&self) -> watch::Receiver<()> {
-        let changes = self.holders.subscribe();
-        fence(Ordering::SeqCst);
-        changes
-    }
-
-    /// Returns the sender that notifies watchers, for holds that go from one caller to another in memory.
-    pub(crate) fn holders(&self) -> watch::Sender<()> {
-        self.holders.clone()
     }
 
     /// Makes calls that acquire a lock, waiting and later ones, end as if the client were closed.

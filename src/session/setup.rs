@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use super::core::{Core, Drain};
+use super::core::{Core, Drain, GuardChanges};
 use super::supervisor::{Connected, Shared, supervise};
 use crate::error::ConnectError;
 #[cfg(feature = "metrics")]
@@ -208,7 +208,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         no_containers: AtomicBool::new(false),
         #[cfg(feature = "metrics")]
         labels: Labels::new(&setup.metrics_prefixes),
-        holders: watch::Sender::default(),
+        guard_changes: GuardChanges::default(),
         drain: Drain::default(),
     }))
 }

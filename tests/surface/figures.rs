@@ -7,9 +7,9 @@ use super::{files_below, read, sources};
 
 /// The largest figures that pass. A change that makes one smaller lowers it here.
 const AT_MOST: [(&str, usize); 5] = [
-    ("lines of the library", 20_263),
-    ("lines of its engine, protocol and session", 14_348),
-    ("doc lines of the library", 11_159),
+    ("lines of the library", 20_259),
+    ("lines of its engine, protocol and session", 14_344),
+    ("doc lines of the library", 11_154),
     ("public names", 76),
     ("lines of tests", 31_556),
 ];

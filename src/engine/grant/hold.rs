@@ -92,7 +92,7 @@ impl Hold {
     /// Records that the caller has the lock: from here on a guard reports a loss, and no call ends by it.
     pub(crate) fn note_had(&self) {
         self.held.set_had();
-        self.path_lock.client().holders_changed();
+        self.path_lock.client().guard_changes.tell();
     }
 
     /// Returns the same hold; its drop does not release the lock.
@@ -197,7 +197,7 @@ impl Hold {
         // Outside of the mutex.
         drop(holder);
         self.held.release(done);
-        self.path_lock.client().holders_changed();
+        self.path_lock.client().guard_changes.tell();
     }
 }
 

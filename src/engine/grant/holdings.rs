@@ -46,7 +46,7 @@ pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
 /// Waits until a guard of this client holds the lock at `path`. Returns the hold; `None` if the client is
 /// closed.
 pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Option<Holding> {
-    let (mut changed, mut states) = (core.watch_holders(), core.watch_state());
+    let (mut changed, mut states) = (core.guard_changes.watch(), core.watch_state());
     loop {
         // A change after this point causes another look.
         changed.mark_unchanged();
@@ -66,7 +66,7 @@ pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Optio
 
 /// Waits until no guard of this client holds a lock: at `path`, or at all. `each` is called before each look.
 pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&str>, each: impl Fn() + Send) {
-    let mut changed = core.watch_holders();
+    let mut changed = core.guard_changes.watch();
     loop {
         changed.mark_unchanged();
         each();

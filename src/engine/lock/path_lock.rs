@@ -240,7 +240,7 @@ impl PathLock {
     ) -> Self {
         let sticky = options.sticky.is_some();
         let room = |kind, sticky, writers| {
-            SharedRoom::new(kind, options.hand_off, sticky, writers, client.holders())
+            SharedRoom::new(kind, options.hand_off, sticky, writers, client.guard_changes.clone())
         };
         let rooms = match options.recipe {
             Recipe::Mutex => vec![room(Kind::Exclusive, sticky, None)],
