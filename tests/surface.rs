@@ -8,8 +8,6 @@ mod architecture;
 mod docs;
 #[path = "surface/failures.rs"]
 mod failures;
-#[path = "surface/figures.rs"]
-mod figures;
 #[path = "surface/packages.rs"]
 mod packages;
 #[path = "surface/pictures.rs"]

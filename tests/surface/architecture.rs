@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use super::figures::is_model;
 use super::{read, sources, without_unit_tests};
 
 /// The face that takes something of the client library's from the user: a session, or a connector.
@@ -284,6 +283,12 @@ impl Modules {
         });
         imports
     }
+}
+
+/// Whether a file below `src` is compiled for unit tests only.
+fn is_model(path: &Path) -> bool {
+    let path = path.to_string_lossy();
+    path.contains("simulation/") || path.contains("_model") || path.ends_with("/tests.rs")
 }
 
 /// The names that the root of the crate re-exports, without its modules.

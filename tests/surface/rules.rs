@@ -35,10 +35,6 @@ const MARKED: [&str; 8] = [
     "lockbench",
 ];
 
-/// What a page of rules may have, to be read in one sitting.
-const MOST_RULES: usize = 70;
-const MOST_LINES: usize = 1000;
-
 /// A text file of the project.
 struct File {
     /// Relative to the root.
@@ -235,19 +231,6 @@ fn every_rule_has_a_test_and_every_test_shows_rules_that_exist() {
     }
     assert!(without_test.is_empty(), "no test shows {without_test:?}");
     assert!(shown.len() > 600, "{}", shown.len());
-}
-
-#[test]
-fn the_rules_can_be_read_in_one_sitting() {
-    let page = read(PAGE);
-    let (rules, lines) = (rules(&page).len(), page.lines().count());
-    assert!(rules <= MOST_RULES && lines <= MOST_LINES, "{rules} rules in {lines} lines");
-    for page in [PAGE, "docs/how-a-lock-works.md"] {
-        for (line, number) in read(page).lines().zip(1..) {
-            let may_be_long = line.starts_with('|') || line.starts_with("<a id");
-            assert!(may_be_long || line.chars().count() <= 110, "{page}:{number}: {line}");
-        }
-    }
 }
 
 /// For each rule the tests that show it, file by file.
